@@ -1,6 +1,6 @@
-"""Times of the engines on this processor, beside CTranslate2 and Hugging Face: a step, a pass, many sentences, a start.
+"""Times of our engines, CTranslate2 and Hugging Face on this processor: a step, a pass, many sentences, a start.
 
-And what `hf.window()`, without arguments, makes of Hugging Face's own `generate`, by the size of the batch.
+And the speed of Hugging Face's `generate` with `hf.window()`, without arguments, by batch size.
 """
 
 import sys
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fastdecode_lib.loading import TranslationModel
 
 GENERATE_BATCHES, GENERATED = (1, 8, 32), 64
-"""Batches within `generate`, and sentences that are decoded in them."""
+"""Batch sizes within `generate`, and the number of sentences."""
 
 
 def rows_of(frames: Mapping[str, "pd.DataFrame"]) -> Iterator[Row]:
@@ -43,9 +43,9 @@ def rows_of(frames: Mapping[str, "pd.DataFrame"]) -> Iterator[Row]:
         yield Row.of_samples(row["name"], 1000 * np.array(seconds) / row["steps"], "ms a step", row["note"])
         yield _ratio(row)
     for row in frames["throughput"].to_dict("records"):
-        about = frames["throughput"].attrs["provenance"]
+        provenance = frames["throughput"].attrs["provenance"]
         name = f"many sentences, {row['name']}"
-        rates = about["sentences"] / np.array(about["seconds"][row["name"]])
+        rates = provenance["sentences"] / np.array(provenance["seconds"][row["name"]])
         yield Row.of_samples(name, rates, "sentences a second", f"batches of {row['batch']}")
         yield _ratio(row | {"name": name})
     for row in frames["pass_costs"].to_dict("records"):
@@ -61,7 +61,7 @@ def _ratio(row: Mapping[str, Any]) -> Row:
 
 
 def over_generate(model: "TranslationModel", texts: Sequence[str], runs: int, seed: int) -> Iterator[Row]:
-    """`generate` with ``custom_generate=hf.window()`` over `generate` alone, in turn, on the same inputs and the same tokens."""
+    """Speed of `generate` with ``custom_generate=hf.window()`` over `generate` alone, in turn, on the same inputs."""
     import torch
     from transformers import AutoModelForSeq2SeqLM
 
@@ -73,21 +73,23 @@ def over_generate(model: "TranslationModel", texts: Sequence[str], runs: int, se
         inputs: list[Any] = []
         for start in range(0, len(texts), batch):
             encoded = model.encode(texts[start : start + batch], source, target)
-            real = np.arange(encoded.ids.shape[1]) < encoded.lengths[:, None]
-            ids = np.where(real, encoded.ids, module.config.pad_token_id)
+            mask = np.arange(encoded.ids.shape[1]) < encoded.lengths[:, None]
+            ids = np.where(mask, encoded.ids, module.config.pad_token_id)
             inputs.append(
-                {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(real.astype(np.int64))}
+                {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask.astype(np.int64))}
             )
 
-        def decode(one: Any, **custom: Any) -> tuple[int, ...]:
-            return tuple(module.generate(**one, num_beams=1, do_sample=False, **custom).flatten().tolist())
+        def decode(batch: Any, **custom: Any) -> tuple[int, ...]:
+            return tuple(module.generate(**batch, num_beams=1, do_sample=False, **custom).flatten().tolist())
 
-        alone = System("generate", decode)
-        ours = System("hf.window()", lambda one: decode(one, custom_generate=hf.window()))
-        base, own = measure([alone, ours], inputs, runs=runs)
-        low, high = bootstrap_ratio(base.seconds, own.seconds, seed)
-        ratio = float(np.median(base.seconds) / np.median(own.seconds))
-        note = f"{own.agreement(base):.0%} same outputs"
+        systems = [
+            System("generate", decode),
+            System("hf.window()", lambda batch: decode(batch, custom_generate=hf.window())),
+        ]
+        plain, window = measure(systems, inputs, runs=runs)
+        low, high = bootstrap_ratio(plain.seconds, window.seconds, seed)
+        ratio = float(np.median(plain.seconds) / np.median(window.seconds))
+        note = f"{window.agreement(plain):.0%} same outputs"
         yield Row(f"hf.window(), batches of {batch}", ratio, "times generate", low, high, note)
 
 
@@ -103,23 +105,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.quick and options.results:
         parser.error("a quick run is not for --results: got both. Leave out --quick.")
     scale = Scale.TINY if options.tiny else Scale.LAPTOP
-    shared: dict[str, Any] = {"size": SIZES[scale] if options.tiny else QUICK if options.quick else FULL}
-    shared["progress"] = sys.stderr.isatty()
-    measured = shared | {"model": load(options.model, device="cpu"), "seed": options.seed}
+    size = SIZES[scale] if options.tiny else QUICK if options.quick else FULL
+    settings: dict[str, Any] = {"size": size, "progress": sys.stderr.isatty()}
+    model_settings = settings | {"model": load(options.model, device="cpu"), "seed": options.seed}
     folder = Path(options.folder)
     frames = {
-        "steps": steps(scale, folder=folder, **measured),
-        "pass_costs": pass_costs(scale, folder=folder, **measured),
-        "throughput": throughput(scale, **measured, data=options.data, threads=2),
-        "start_up": start_up(scale, **shared),
+        "steps": steps(scale, folder=folder, **model_settings),
+        "pass_costs": pass_costs(scale, folder=folder, **model_settings),
+        "throughput": throughput(scale, **model_settings, data=options.data, threads=2),
+        "start_up": start_up(scale, **settings),
     }
     command = command_of("cpu", arguments)
     texts, _ = throughput_sentences(CorpusRun(scale, data=options.data), GENERATED if not options.tiny else 8)
-    within = over_generate(measured["model"], texts, 1 if options.tiny else 9, options.seed)
-    report([*rows_of(frames), *within], command, options, scale=str(scale))
+    generate_rows = over_generate(model_settings["model"], texts, 1 if options.tiny else 9, options.seed)
+    report([*rows_of(frames), *generate_rows], command, options, scale=str(scale))
     for table, frame in frames.items() if options.results else ():
-        about = frame.attrs["provenance"] | {"command": command, "scale": str(scale)}
-        write_table(Path(options.results) / f"sharp_models.{table}.{scale}.json", frame.to_dict("records"), about)
+        provenance = frame.attrs["provenance"] | {"command": command, "scale": str(scale)}
+        write_table(Path(options.results) / f"sharp_models.{table}.{scale}.json", frame.to_dict("records"), provenance)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Costs of the picture: drawing, latency, bytes and recording. Needs Chromium, headless and without a GPU."""
+"""Costs of the picture: drawing, latency, bytes and recording, in headless Chromium without a GPU."""
 
 import json
 import os
@@ -76,18 +76,18 @@ WARM = 2
 
 
 def events(trace: dict[str, Any]) -> list[dict[str, Any]]:
-    """The run as a decoder sends it: with each pass the texts of tokens not seen before."""
-    known: set[str] = set()
-    found = simulate.events(trace)
-    for event in found[1:-1]:
-        new = {str(token) for token in (*event["tokens"], *event["drafts"])} - known
+    """The run as a decoder sends it: each pass has the texts of its new tokens."""
+    sent: set[str] = set()
+    run_events = simulate.events(trace)
+    for event in run_events[1:-1]:
+        new = {str(token) for token in (*event["tokens"], *event["drafts"])} - sent
         event["pieces"] = {key: text for key, text in trace["pieces"].items() if key in new}
-        known |= new
-    return found
+        sent |= new
+    return run_events
 
 
 def grid(positions: int, passes: int) -> dict[str, Any]:
-    """A Jacobi run of one block: every pass computes all that is not settled."""
+    """A Jacobi run of one block: every pass computes all tokens that are not settled."""
     trace = simulate.jacobi(["▁a"], {}, width=1, source="A long sentence. " * (positions // 12), decoder="jacobi")
     tokens = [2 + index % 97 for index in range(positions - 1)] + [simulate.END]
     trace["pieces"] |= {str(2 + index): f"▁word{index}" for index in range(97)}
@@ -95,15 +95,15 @@ def grid(positions: int, passes: int) -> dict[str, Any]:
     trace["iterations"] = []
     for call in range(passes):
         until = (call + 1) * positions // passes
-        said = [
+        outputs = [
             tokens[slot] if slot < until or (slot * 7 + call) % 3 else 2 + (slot + call) % 97
             for slot in range(positions)
         ]
         row = simulate.row_of_pass(
-            call, list(range(settled, positions)), before[settled:], said[settled:], until - settled, True
+            call, list(range(settled, positions)), before[settled:], outputs[settled:], until - settled, True
         )
         trace["iterations"].append(row)
-        before, settled = [(token, "recycled") for token in said], until
+        before, settled = [(token, "recycled") for token in outputs], until
     trace["hypotheses"] = [{"tokens": tokens, "score": None, "stop": "end"}]
     return trace
 
@@ -121,7 +121,7 @@ class Counted(ddgviz.Picture):
 
 
 def sizes(trace: dict[str, Any]) -> dict[str, float]:
-    """Bytes of a run streamed row by row, of the sealed trace, of its page, and of a notebook that holds it."""
+    """Bytes of a row of a streamed run, of the sealed trace, of its page, and of a notebook with it."""
     picture = Counted()
     for event in events(trace)[:-1]:
         picture.append(event)
@@ -159,17 +159,17 @@ def draws(browser: Any, trace: dict[str, Any], steps: int = 120) -> list[float]:
                     "(n) => document.querySelector('.ddg-scroll').scrollTo((n * 331) % 9000, (n * 173) % 6000)", step
                 )
             page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        found = [ms for ms in page.evaluate("() => window.frames_ms") if ms > 0.3]
+        milliseconds = [ms for ms in page.evaluate("() => window.frames_ms") if ms > 0.3]
         page.context.close()
-    return found
+    return milliseconds
 
 
 @contextmanager
 def lab(folder: Path) -> Iterator[str]:
     """A JupyterLab in `folder`."""
     port = 8900 + os.getpid() % 90
-    never = "--LabApp.expose_app_in_browser=True --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"
-    options = f"{never} --ServerApp.ip=127.0.0.1 --ServerApp.port={port} --IdentityProvider.token= --allow-root".split()
+    flags = "--LabApp.expose_app_in_browser=True --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"
+    options = f"{flags} --ServerApp.ip=127.0.0.1 --ServerApp.port={port} --IdentityProvider.token= --allow-root".split()
     folders = {f"JUPYTER_{name}_DIR": str(folder / f".{name.lower()}") for name in ("CONFIG", "DATA", "RUNTIME")}
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "ddgviz")])
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", *options, f"--ServerApp.root_dir={folder}"]
@@ -192,7 +192,7 @@ def lab(folder: Path) -> Iterator[str]:
 
 
 def run_notebook(browser: Any, address: str, path: Path, code: str, watch: str) -> Any:
-    """The page of a JupyterLab whose one cell runs, watched by a script."""
+    """The page of a JupyterLab notebook whose single cell is running, watched by a script."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(notebook, path)
@@ -206,7 +206,7 @@ def run_notebook(browser: Any, address: str, path: Path, code: str, watch: str) 
 
 
 def answers(page: Any, sentences: int) -> list[float]:
-    """Milliseconds from Enter in a panel to the first row of the picture, once it is warm."""
+    """Milliseconds from Enter in a panel to the first row of the picture, after a warm-up."""
     page.wait_for_selector(".ddg-panel .ddgviz[data-pass]", timeout=90_000)
     times = []
     for number in range(WARM + sentences):
@@ -220,13 +220,13 @@ def answers(page: Any, sentences: int) -> list[float]:
 
 
 def latencies(browser: Any, sentences: int) -> dict[str, list[float]]:
-    """Milliseconds from `append` in a kernel to the drawn frame in JupyterLab, rows coming at 20 a second, and from Enter."""
-    found: dict[str, list[float]] = {}
+    """Milliseconds in JupyterLab from `append` in a kernel to the drawn frame, at 20 rows a second, and from Enter."""
+    milliseconds: dict[str, list[float]] = {}
     folder = Path(tempfile.mkdtemp())
     try:
         with lab(folder) as address:
             page = run_notebook(browser, address, folder / "panel.ipynb", PANEL, ENTERED)
-            found["panel"] = answers(page, sentences)
+            milliseconds["panel"] = answers(page, sentences)
             page.context.close()
             for name, (positions, passes) in SIZES.items():
                 code = STREAM.format(positions=positions, passes=passes, name=name)
@@ -236,15 +236,15 @@ def latencies(browser: Any, sentences: int) -> dict[str, list[float]]:
                 while not (folder / f"sent-{name}.json").exists():
                     time.sleep(0.1)
                 sent = json.loads((folder / f"sent-{name}.json").read_text())
-                found[name] = [times[str(index + 1)] - at for index, at in enumerate(sent)]
+                milliseconds[name] = [times[str(index + 1)] - at for index, at in enumerate(sent)]
                 page.context.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return found
+    return milliseconds
 
 
 def recording(rounds: int) -> dict[str, list[float]]:
-    """CPU seconds of decoding own sentences: plainly, with probabilities, traced, and drawn as it goes; interleaved."""
+    """CPU seconds of decoding our sentences: without observation, with probabilities, traced, and drawn live; interleaved."""
     import torch
 
     import fastdecode_lib
@@ -267,15 +267,15 @@ def recording(rounds: int) -> dict[str, list[float]]:
         for event in events(session, text):
             act(event)
 
-    ways: dict[str, Callable[[str], None]] = {
+    runs: dict[str, Callable[[str], None]] = {
         "decoded": lambda text: decode(text, False),
         "with probabilities": lambda text: decode(text, True),
         "traced": lambda text: trace(text, lambda _: None),
         "drawn live": lambda text: trace(text, picture.append),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(rounds + 2):
-        for name, act in ways.items():
+        for name, act in runs.items():
             start = time.process_time()
             for text in texts:
                 act(text)
@@ -306,11 +306,11 @@ def browser_rows(steps: int) -> Iterator[Row]:
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_browser(), args=FLAGS)
-        waits = latencies(browser, max(5, steps // 4))
-        times = waits["panel"]
+        delays = latencies(browser, max(5, steps // 4))
+        times = delays["panel"]
         yield Row.of_samples("Enter to first row", times, "ms", f"p95 {p95(times):.1f} of {len(times)}")
         for name, size in SIZES.items():
-            for part, times in (("draw", draws(browser, grid(*size), steps)), ("append to drawn", waits[name])):
+            for part, times in (("draw", draws(browser, grid(*size), steps)), ("append to drawn", delays[name])):
                 yield Row.of_samples(f"{name}, {part}", times, "ms", f"p95 {p95(times):.1f} of {len(times)}")
         browser.close()
 

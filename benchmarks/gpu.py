@@ -1,7 +1,7 @@
-"""Everything there is to say about a GPU, in minutes: parity tests, then the experiments of three papers that are about one.
+"""Everything that is tested and measured on a GPU, in minutes: parity tests, then the GPU experiments of three papers.
 
-Each part has a time limit, so that one that fails or hangs stops no other; what it prints, and its table, lie in the folder as
-soon as they exist. Experiments share a process, which is started anew after one that has failed.
+Each part has a time limit, so that a part that fails or hangs stops no other; its output and its table are in the folder as soon as
+they exist. Experiments share a process, which is restarted after an experiment that fails.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from fastdecode_lib.measuring.referee import stopwatch
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = ("-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", "--tb=short")
 AGREEMENT = "agreement.json"
-"""Outputs that float16 and bfloat16 share with float64, as the parity tests count them."""
+"""Shares of outputs in float16 and bfloat16 that are the same in float64, from the parity tests."""
 PARITY, LIMIT = "parity", 100
 SCREENS = "test_screens_gpu"
 TESTS = ("test_graphs", "test_cuda", "test_bundled_models", SCREENS)
@@ -36,20 +36,20 @@ LIMITS = {
     "vocabulary_clusters.gpu_decoding": 60,
     "double_token_decoding.gpu_beams": 45,
 }
-"""Experiments in order, and the seconds that each may take."""
+"""Experiments in order, with the time limit of each in seconds."""
 COMPILED = ("vocabulary_clusters.gpu", "vocabulary_clusters.gpu_decoding")
-"""Those that need kernels of Triton and numba; these are compiled beside the parity tests."""
+"""Experiments with Triton and numba kernels, which are compiled while the parity tests run."""
 LATE = "over its time"
 
 
 def compiling(tables: Sequence[str], device: str) -> list[tuple[str, ...]]:
-    """Commands that make tables at tiny scale, so that their kernels are compiled when they are made in earnest."""
-    made = [name for name in COMPILED if name in tables]
-    return [("-m", "fastdecode_lib.cli", "experiment", name, "--scale", "tiny", "--device", device) for name in made]
+    """Commands that make the tables at tiny scale, so that their kernels are compiled before the measurement."""
+    names = [name for name in COMPILED if name in tables]
+    return [("-m", "fastdecode_lib.cli", "experiment", name, "--scale", "tiny", "--device", device) for name in names]
 
 
 def parity_commands(files: Sequence[str]) -> list[tuple[str, ...]]:
-    """The tests marked `gpu`, by file; those of screens, which compile many kernels, in four processes by their seeds."""
+    """The tests marked `gpu`, by file; the tests of screens, which compile many kernels, in four processes by seed."""
     commands: list[tuple[str, ...]] = [(*PYTEST, f"tests/gpu/{name}.py") for name in files if name != SCREENS]
     seeds = range(4) if SCREENS in files else ()
     return commands + [
@@ -58,11 +58,11 @@ def parity_commands(files: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def side_by_side(commands: Sequence[tuple[str, ...]], limit: float, log: Path) -> list[int | str]:
-    """Run commands of Python's until they end or the time is over; what they print is added to the log, one after another."""
-    pieces = [log.with_name(f"{log.name}.{i}") for i in range(len(commands))]
+    """Exit statuses of Python commands, run until they end or the time is over; their outputs are appended to the log in order."""
+    logs = [log.with_name(f"{log.name}.{i}") for i in range(len(commands))]
 
-    def ended(command: tuple[str, ...], piece: Path) -> int | str:
-        with piece.open("wb") as printed, _started(command, printed) as process:
+    def status_of(command: tuple[str, ...], command_log: Path) -> int | str:
+        with command_log.open("wb") as output, _started(command, output) as process:
             try:
                 return process.wait(limit)
             except subprocess.TimeoutExpired:
@@ -70,40 +70,39 @@ def side_by_side(commands: Sequence[tuple[str, ...]], limit: float, log: Path) -
                 return LATE
 
     with ThreadPoolExecutor(len(commands)) as pool:
-        found = list(pool.map(ended, commands, pieces))
-    with log.open("ab") as whole:
-        for command, piece in zip(commands, pieces, strict=True):
-            whole.write(f"\n== python {' '.join(command)}\n".encode() + piece.read_bytes())
-            piece.unlink()
-    return found
+        statuses = list(pool.map(status_of, commands, logs))
+    with log.open("ab") as file:
+        for command, command_log in zip(commands, logs, strict=True):
+            file.write(f"\n== python {' '.join(command)}\n".encode() + command_log.read_bytes())
+            command_log.unlink()
+    return statuses
 
 
-def _started(command: Sequence[str], printed: Any, **more: Any) -> "subprocess.Popen[bytes]":
-    more = {"stdin": subprocess.DEVNULL} | more
-    together: dict[str, Any] = {"stdout": printed, "stderr": subprocess.STDOUT, "start_new_session": True}
-    return subprocess.Popen([sys.executable, *command], **together, **more)
+def _started(command: Sequence[str], output: Any, **options: Any) -> "subprocess.Popen[bytes]":
+    settings: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "start_new_session": True}
+    return subprocess.Popen([sys.executable, *command], stdout=output, **(settings | options))
 
 
 @dataclass
 class Worker:
-    """A process that makes one table after another; it imports what all of them need while others still run."""
+    """A process that makes one table after another; it starts early, and imports while other commands still run."""
 
     log: Path
     process: "subprocess.Popen[bytes] | None" = field(default=None)
     answers: int = -1
 
     def start(self) -> None:
-        """Start the process, unless it runs."""
+        """Start the process, unless it is running."""
         if self.process is not None and self.process.poll() is None:
             return
-        self.answers, theirs = os.pipe()
-        with self.log.open("ab") as printed:
-            command = ("-m", "benchmarks.gpu", "--serve", str(theirs))
-            self.process = _started(command, printed, stdin=subprocess.PIPE, pass_fds=(theirs,))
-        os.close(theirs)
+        self.answers, write_end = os.pipe()
+        with self.log.open("ab") as output:
+            command = ("-m", "benchmarks.gpu", "--serve", str(write_end))
+            self.process = _started(command, output, stdin=subprocess.PIPE, pass_fds=(write_end,))
+        os.close(write_end)
 
     def run(self, arguments: Sequence[str], limit: float) -> int | str:
-        """The exit status of a command of fastdecode's, ``"over its time"``, or ``"died"``."""
+        """The exit status of a fastdecode command, ``"over its time"``, or ``"died"``."""
         self.start()
         assert self.process is not None and self.process.stdin is not None
         try:
@@ -131,7 +130,7 @@ class Worker:
 
 
 def serve(answers: int) -> int:
-    """Run the commands of fastdecode's that stand on the lines of the standard input, and answer each with its exit status."""
+    """Run the fastdecode commands from the lines of the standard input, and answer each with its exit status."""
     from fastdecode_lib.cli.main import main as fastdecode
     from fastdecode_lib.papers.catalogue import experiments
 
@@ -148,12 +147,12 @@ def serve(answers: int) -> int:
             status = 3
         sys.stdout.flush()
         os.write(answers, f"{status}\n".encode())
-        _tidy()
+        _free_memory()
     return 0
 
 
-def _tidy() -> None:
-    """Give back what the last table took on the device."""
+def _free_memory() -> None:
+    """Free the device memory of the last table."""
     import torch
 
     gc.collect()
@@ -192,34 +191,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "FASTDECODE_AGREEMENT": str(out / AGREEMENT),
     }.items():
         os.environ[name] = value
-    for old in ("tests.log", "tables.log", "parts.json", AGREEMENT):
-        (out / old).unlink(missing_ok=True)
-    chosen = [name for name in (PARITY, *LIMITS) if name in (options.parts or (PARITY, *LIMITS))]
-    for table in (table for name in chosen for table in out.glob(f"{name}.*.json")):
+    for file in ("tests.log", "tables.log", "parts.json", AGREEMENT):
+        (out / file).unlink(missing_ok=True)
+    parts = [name for name in (PARITY, *LIMITS) if name in (options.parts or (PARITY, *LIMITS))]
+    for table in (table for name in parts for table in out.glob(f"{name}.*.json")):
         table.unlink()
-    given = ("--scale", options.scale, "--device", options.device, "--results", str(out))
-    worker, done, failed, left = Worker(out / "tables.log"), [], False, options.seconds
-    if chosen != [PARITY]:
+    settings = ("--scale", options.scale, "--device", options.device, "--results", str(out))
+    worker, records, failed, seconds_left = Worker(out / "tables.log"), [], False, options.seconds
+    if parts != [PARITY]:
         worker.start()
     try:
-        for name in chosen:
-            limit = min(LIMITS.get(name, LIMIT), left)
+        for name in parts:
+            limit = min(LIMITS.get(name, LIMIT), seconds_left)
             if limit < 1:
                 print(f"{name} is left out: no time is left.")
                 continue
 
             def part(name: str, limit: float = limit) -> list[int | str]:
                 if name == PARITY:
-                    commands = parity_commands(options.tests) + compiling(chosen, options.device)
+                    commands = parity_commands(options.tests) + compiling(parts, options.device)
                     return side_by_side(commands, limit, out / "tests.log")
-                return [worker.run(("experiment", name, *given), limit)]
+                return [worker.run(("experiment", name, *settings), limit)]
 
-            seconds, (ended,) = stopwatch(part, [name])
-            left -= seconds
-            failed |= any(status != 0 for status in ended)
-            done.append({"part": name, "seconds": round(seconds, 1), "limit": limit, "ended": ended})
-            (out / "parts.json").write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
-            print(json.dumps(done[-1]), flush=True)
+            seconds, (statuses,) = stopwatch(part, [name])
+            seconds_left -= seconds
+            failed |= any(status != 0 for status in statuses)
+            records.append({"part": name, "seconds": round(seconds, 1), "limit": limit, "ended": statuses})
+            (out / "parts.json").write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
+            print(json.dumps(records[-1]), flush=True)
     finally:
         worker.stop()
     print(f"Results are in {out}: a file for each table, what was printed in tests.log and tables.log.")

@@ -1,4 +1,4 @@
-"""Speed and precision of projections beside numpy's product and partial sort, one vector at a time.
+"""Speed and precision of projections over numpy's product and partial sort, one vector at a time.
 
 Chen et al.'s methods at every setting on three trained models, clusters at the size of Amer et al.'s models, and the lossless
 projection against the exact one; with --quick, exact projections and a few screens on the bundled language model.
@@ -28,15 +28,15 @@ QUICK_GRID = replace(GRIDS[Scale.LAPTOP], budgets=(50,), centroids=(100,), round
 @experiment
 def few_screens(run: CorpusRun) -> "pd.DataFrame":
     """Exact projections and a few screens on the bundled language model, with contexts of our own sentences."""
-    found = situation(QUICK_MODEL, replace(run, scale=Scale.TINY))
+    recorded = situation(QUICK_MODEL, replace(run, scale=Scale.TINY))
     grid = GRIDS[run.scale] if run.tiny else QUICK_GRID
-    settings = [*exact_settings(), *screen_settings(Screens(found), grid, run.seed)]
-    frame = distinct(timed_settings(found, settings, grid, seed=run.seed, progress=run.progress))
-    return frame.assign(set=found.model, kind="measured")
+    settings = [*exact_settings(), *screen_settings(Screens(recorded), grid, run.seed)]
+    frame = distinct(timed_settings(recorded, settings, grid, seed=run.seed, progress=run.progress))
+    return frame.assign(set=recorded.model, kind="measured")
 
 
 def rows_of(frame: "pd.DataFrame") -> Iterator[Row]:
-    """Speedups of each method's settings that no other of its settings beats in both speed and precision."""
+    """Speedups of each method's settings that no other setting of the method beats in both speed and precision."""
     if "method" in frame and "dev_p_at_1" in frame:
         for (model, _), settings in frame.groupby(["set", "method"], sort=False):
             for row in front(settings).to_dict("records"):

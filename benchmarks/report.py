@@ -1,4 +1,4 @@
-"""Parts that all benchmarks share: their options, the table they print and the JSON they write."""
+"""Options, printed table and JSON of all benchmarks."""
 
 import argparse
 import sys
@@ -15,7 +15,7 @@ from fastdecode_lib.store import write_table
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement, with its 95% interval where it has one."""
+    """One measurement, with its 95% interval if it has one."""
 
     name: str
     value: float
@@ -26,15 +26,15 @@ class Row:
 
     @classmethod
     def of_samples(cls, name: str, samples: Sequence[float], unit: str, note: str = "") -> "Row":
-        """The median of some samples, with the interval of the median."""
+        """The median of the samples, with its interval."""
         values = np.asarray(samples, dtype=np.float64)
         low, high = bootstrap_ratio(values, np.ones(len(values)))
         return cls(name, float(np.median(values)), unit, low, high, note)
 
 
-def options_of(name: str, about: str | None, corpus: bool = True) -> argparse.ArgumentParser:
+def options_of(name: str, description: str | None, corpus: bool = True) -> argparse.ArgumentParser:
     """The options of ``make bench-NAME``."""
-    parser = argparse.ArgumentParser(prog=f"make bench-{name}", description=about)
+    parser = argparse.ArgumentParser(prog=f"make bench-{name}", description=description)
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="measure less: under five minutes, and without the corpus")
     size.add_argument("--tiny", action="store_true", help="only show that it runs: its numbers mean nothing")
@@ -46,20 +46,20 @@ def options_of(name: str, about: str | None, corpus: bool = True) -> argparse.Ar
 
 
 def command_of(name: str, arguments: Sequence[str] | None) -> str:
-    """The command that runs a benchmark again."""
-    given = " ".join(sys.argv[1:] if arguments is None else arguments)
-    return f"make bench-{name}" + (f" BENCH_ARGS='{given}'" if given else "")
+    """The command that repeats a benchmark."""
+    text = " ".join(sys.argv[1:] if arguments is None else arguments)
+    return f"make bench-{name}" + (f" BENCH_ARGS='{text}'" if text else "")
 
 
-def report(rows: Iterable[Row], command: str, options: argparse.Namespace, **more: Any) -> None:
-    """Print the table, and write it as JSON if that was asked for; `more` is provenance."""
+def report(rows: Iterable[Row], command: str, options: argparse.Namespace, **facts: Any) -> None:
+    """Print the table, and write it to the file of ``--json``; `facts` are added to the provenance."""
     rows = list(rows)
-    about = provenance(threads=1, seed=options.seed) | {"command": command, **more}
-    print(f"\n{about['cpu']}, {about['cores']} cores, {' '.join(about['cpu_flags'])}\n")
+    facts = provenance(threads=1, seed=options.seed) | {"command": command, **facts}
+    print(f"\n{facts['cpu']}, {facts['cores']} cores, {' '.join(facts['cpu_flags'])}\n")
     width = max((len(row.name) for row in rows), default=0)
     for row in rows:
         interval = f"[{row.low:.4g}, {row.high:.4g}]" if row.low is not None and row.low == row.low else ""
         print(f"  {row.name:<{width}} {row.value:>10.4g} {row.unit:<20} {interval:<22} {row.note}".rstrip())
     if options.json:
-        write_table(options.json, [asdict(row) for row in rows], about)
+        write_table(options.json, [asdict(row) for row in rows], facts)
         print(f"\n{options.json}")

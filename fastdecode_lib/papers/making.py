@@ -21,7 +21,7 @@ from fastdecode_lib.workers import check_workers, over
 
 
 @dataclass(frozen=True)
-class Made:
+class ResultTable:
     """A table: its rows, its provenance, its traces by name, and a warning if there is one."""
 
     rows: list[dict[str, Any]]
@@ -50,7 +50,7 @@ class Maker:
     loading: tuple[tuple[str, str], ...] = ()
     settings: tuple[tuple[str, Any], ...] = ()
 
-    def __call__(self, name: str, **options: Any) -> Made:
+    def __call__(self, name: str, **options: Any) -> ResultTable:
         """Make one; `options` are settings that change no number, such as ``progress``."""
         import torch
         from threadpoolctl import threadpool_limits
@@ -65,7 +65,7 @@ class Maker:
             frame = e.run(self.scale, **e.accepted(settings))
         facts = frame.attrs.get("provenance") or provenance(seed=settings.get("seed"))
         traces = {name: trace.to_dict() for name, trace in frame.attrs.get("traces", {}).items()} if e.traced else {}
-        return Made([plain_row(row) for row in frame.to_dict("records")], facts | self.identity(e), traces)
+        return ResultTable([plain_row(row) for row in frame.to_dict("records")], facts | self.identity(e), traces)
 
     def identity(self, e: Experiment) -> dict[str, Any]:
         """The part of the provenance that identifies a table: another identity means another table."""
@@ -95,7 +95,7 @@ def make(
     workers: int | None = None,
     scheduler: str | None = None,
     progress: bool = False,
-) -> Generator[tuple[Experiment, Made], None, None]:
+) -> Generator[tuple[Experiment, ResultTable], None, None]:
     """Make tables, and write each to `results` once it is made.
 
     A table that has a gap where the file in `results` has a measured row does not replace the file, but is written to
@@ -117,7 +117,7 @@ def make(
 
     Yields
     ------
-    (Experiment, Made)
+    (Experiment, ResultTable)
         In the order in which they are made.
 
     Raises
@@ -146,7 +146,7 @@ def make(
             yield e, table
 
 
-def _warning(table: Made, path: Path) -> str:
+def _warning(table: ResultTable, path: Path) -> str:
     """A warning that the existing file stays, as the new table lacks rows that the file has measured; empty if it lacks none."""
     before = _read(path)
     if before is None:
@@ -162,7 +162,7 @@ def _warning(table: Made, path: Path) -> str:
     )
 
 
-def _finished(maker: Maker, e: Experiment, results: str | Path) -> Made | None:
+def _finished(maker: Maker, e: Experiment, results: str | Path) -> ResultTable | None:
     """The complete table of an earlier run with the same settings; None if there is none."""
     table = _read(maker.path(e, results))
     if table is None:
@@ -171,11 +171,11 @@ def _finished(maker: Maker, e: Experiment, results: str | Path) -> Made | None:
     return table if complete and maker.identity(e).items() <= table.provenance.items() else None
 
 
-def _read(path: Path) -> Made | None:
+def _read(path: Path) -> ResultTable | None:
     """A table from its file; None if it is missing or cannot be read."""
     try:
         content: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return Made(list(content["rows"]), dict(content["provenance"]), dict(content.get("traces", {})))
+        return ResultTable(list(content["rows"]), dict(content["provenance"]), dict(content.get("traces", {})))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

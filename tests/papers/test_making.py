@@ -17,7 +17,7 @@ from fastdecode_lib import cli
 from fastdecode_lib.cli import figures
 from fastdecode_lib.papers.catalogue import experiments
 from fastdecode_lib.papers.experiment import Scale
-from fastdecode_lib.papers.making import Made, Maker, _warning, make
+from fastdecode_lib.papers.making import Maker, ResultTable, _warning, make
 from fastdecode_lib.papers.outcomes import NoResult, committed
 from fastdecode_lib.store import write_table
 
@@ -71,12 +71,12 @@ def test_a_table_that_lacks_a_row_which_was_measured_is_kept_apart(tmp_path: Pat
     path = tmp_path / "table.json"
     table = [{"name": "a", "x": 1}, {"name": "b", "gap": "not trained"}]
     write_table(path, table, {})
-    assert not _warning(Made([*table, {"name": "c", "gap": "new"}], {}), path), (
+    assert not _warning(ResultTable([*table, {"name": "c", "gap": "new"}], {}), path), (
         "it lacks what was lacking, or never was"
     )
-    assert "(gone)" in _warning(Made([{"name": "a", "gap": "gone"}, {"name": "b", "x": 2}], {}), path)
+    assert "(gone)" in _warning(ResultTable([{"name": "a", "gap": "gone"}, {"name": "b", "x": 2}], {}), path)
     path.write_text("no table")
-    assert not _warning(Made([{"name": "a", "gap": "gone"}], {}), path)
+    assert not _warning(ResultTable([{"name": "a", "gap": "gone"}], {}), path)
 
 
 def test_workers_make_the_same_tables(serial: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:

@@ -50,17 +50,17 @@ def drafts(run: CorpusRun) -> pd.DataFrame:
     texts, model = texts_of(run, SENTENCES[run.scale], *SETS), _model()
     rows: list[dict[str, Any]] = []
     table, head = _table_and_head(model)
-    greedy = {which: count(Session.of(model, *DIRECTION, "greedy"), texts[which]) for which in texts}
+    greedy = {set_name: count(Session.of(model, *DIRECTION, "greedy"), texts[set_name]) for set_name in texts}
     for draft, width in tqdm([*product(DRAFTS, WIDTHS_OF_DRAFTS[run.scale])], unit="draft", disable=not run.progress):
         session = _session(model, Window(width, draft), table, head)
-        for which, sentences in texts.items():
-            counts, greedy_counts = count(session, sentences), greedy[which]
+        for set_name, sentences in texts.items():
+            counts, greedy_counts = count(session, sentences), greedy[set_name]
             rows.append(
                 {
-                    "name": f"{draft}, {width}, {which}",
+                    "name": f"{draft}, {width}, {set_name}",
                     "draft": draft,
                     "width": width,
-                    "set": which,
+                    "set": set_name,
                     "sentences": len(sentences),
                     "identical": float((counts["ids"] == greedy_counts["ids"]).mean()),
                     "passes": int(counts["passes"].sum()),
@@ -81,7 +81,7 @@ def texts_of(run: CorpusRun, number: int, *sets: str) -> dict[str, list[str]]:
     joined = [" ".join(single)] if run.tiny else [a for a, _ in spread_over(join_pairs(pairs, seed=0), number)]
     technical = list(TECHNICAL[: number if run.tiny else None])
     texts = {"joined": joined, "single": single, "technical": technical}
-    return {which: texts[which] for which in sets}
+    return {set_name: texts[set_name] for set_name in sets}
 
 
 def _model(precision: str = "float32") -> TranslationModel:
@@ -169,9 +169,9 @@ def draft_time(run: CorpusRun) -> pd.DataFrame:
             lossless = Quantised(model.network.outputs[0].weight)
             for (draft, width, _), session in [*sessions.items()]:
                 sessions[draft, width, "quantised"] = replace(session, projection=lossless, projection_name="quantised")
-        for which in TIMED_SETS:
-            keys = {"shape": shape, "precision": precision, "set": which}
-            for row in _timed(sessions, spread_over(texts[which], amount.sentences), amount, run):
+        for set_name in TIMED_SETS:
+            keys = {"shape": shape, "precision": precision, "set": set_name}
+            for row in _timed(sessions, spread_over(texts[set_name], amount.sentences), amount, run):
                 name = ", ".join((*keys.values(), row["draft"], str(row["width"]), row["projection"]))
                 rows.append({"name": name} | keys | row)
     return table_of(

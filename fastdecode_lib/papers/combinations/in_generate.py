@@ -41,13 +41,13 @@ def in_generate(run: CorpusRun) -> pd.DataFrame:
         "head": hf.window(3, "ngram+lexicon+head"),
     }
     module, texts = _module(model), texts_of(run, SENTENCES[run.scale], *SETS[:1] if run.tiny else SETS)
-    cells = [(which, batch) for which in texts for batch in BATCHES[run.scale]]
+    cells = [(set_name, batch) for set_name in texts for batch in BATCHES[run.scale]]
     rows: list[dict[str, Any]] = []
-    for which, batch in tqdm(cells, unit="cell", disable=not run.progress):
+    for set_name, batch in tqdm(cells, unit="cell", disable=not run.progress):
         systems = [
             _system(name, module, model, batch, custom) for name, custom in [("generate", None), *generators.items()]
         ]
-        plain, *timings = measure(systems, [model.encode(texts[which], *DIRECTION)], runs=ROUNDS[run.scale])
+        plain, *timings = measure(systems, [model.encode(texts[set_name], *DIRECTION)], runs=ROUNDS[run.scale])
         identical = [
             a == b for m in timings for a, b in zip(outputs_of(plain.outputs[0]), outputs_of(m.outputs[0]), strict=True)
         ]
@@ -56,10 +56,10 @@ def in_generate(run: CorpusRun) -> pd.DataFrame:
         ]
         rows.append(
             {
-                "name": f"{which}, batch {batch}",
-                "set": which,
+                "name": f"{set_name}, batch {batch}",
+                "set": set_name,
                 "batch": batch,
-                "sentences": len(texts[which]),
+                "sentences": len(texts[set_name]),
                 **{key: value for ratio in ratios for key, value in ratio.items()},
                 "identical": float(np.mean(identical)),
                 "noisy": noisy(plain, *timings),

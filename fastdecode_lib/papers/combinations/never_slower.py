@@ -32,26 +32,28 @@ def auto(run: CorpusRun) -> pd.DataFrame:
     from tqdm.auto import tqdm
 
     texts = texts_of(run, SENTENCES[run.scale], *SETS[:1] if run.tiny else SETS)
-    cells = [(precision, which, batch) for precision in PRECISIONS for which in texts for batch in BATCHES[run.scale]]
+    cells = [
+        (precision, set_name, batch) for precision in PRECISIONS for set_name in texts for batch in BATCHES[run.scale]
+    ]
     rows: list[dict[str, Any]] = []
     models = {precision: load(BASE, device="cpu", engine="compiled", precision=precision) for precision in PRECISIONS}
-    for precision, which, batch in tqdm(cells, unit="cell", disable=not run.progress):
+    for precision, set_name, batch in tqdm(cells, unit="cell", disable=not run.progress):
         model = models[precision]
         sessions = [Session.of(model, *DIRECTION, decoder) for decoder in ("greedy", "auto", FIXED)]
         systems = [text_system(session, batch=batch, threads=1) for session in sessions]
-        greedy, adaptive, fixed = measure(systems, [model.encode(texts[which], *DIRECTION)], runs=ROUNDS[run.scale])
+        greedy, adaptive, fixed = measure(systems, [model.encode(texts[set_name], *DIRECTION)], runs=ROUNDS[run.scale])
         auto_decoder: Any = sessions[1].decoder
         rows.append(
             {
-                "name": f"{precision}, {which}, batch {batch}",
+                "name": f"{precision}, {set_name}, batch {batch}",
                 "precision": precision,
-                "set": which,
+                "set": set_name,
                 "batch": batch,
-                "sentences": len(texts[which]),
+                "sentences": len(texts[set_name]),
                 **ratio_of("speedup", greedy.seconds, adaptive.seconds, run.seed),
                 **ratio_of("window", greedy.seconds, fixed.seconds, run.seed),
                 "identical": same_share(outputs_of(greedy.outputs[0]), outputs_of(adaptive.outputs[0])),
-                "width": auto_decoder.experience.best(min(batch, len(texts[which]))),
+                "width": auto_decoder.experience.best(min(batch, len(texts[set_name]))),
                 "noisy": noisy(greedy, adaptive),
             }
         )

@@ -43,12 +43,12 @@ def table3(run: CorpusRun) -> pd.DataFrame:
     tokenizer = Tokenizer13a()
     models, reasons = models_of((L2R, BOTH), run.scale)
     rows: list[dict[str, Any]] = []
-    for which in (LONG, SINGLE):
-        pairs = pairs_of(which, run, MOST[run.scale])
+    for set_name in (LONG, SINGLE):
+        pairs = pairs_of(set_name, run, MOST[run.scale])
         references = [tokenizer(b).split() for _, b in pairs]
         outputs = {}
         if not reasons:
-            for name, model in tqdm(models.items(), desc=which, unit="system", disable=not run.progress):
+            for name, model in tqdm(models.items(), desc=set_name, unit="system", disable=not run.progress):
                 session = session_of(model, SYSTEMS[name].decoder)
                 outputs[name] = [tokenizer(text).split() for text in count(session, [a for a, _ in pairs])["text"]]
         left_counts: dict[tuple[int, int], dict[str, np.ndarray]] = {}
@@ -56,8 +56,8 @@ def table3(run: CorpusRun) -> pd.DataFrame:
             long = [i for i, reference in enumerate(references) if len(reference) >= 2 * number]
             for size in (1, 4):
                 row: dict[str, Any] = {
-                    "name": f"{which}, {end}{f' {number}' if number else ''}, {size}-gram",
-                    "set": which,
+                    "name": f"{set_name}, {end}{f' {number}' if number else ''}, {size}-gram",
+                    "set": set_name,
                     "end": end,
                     "words": number or None,
                     "n": size,
@@ -67,7 +67,7 @@ def table3(run: CorpusRun) -> pd.DataFrame:
                     row |= gap(next(iter(reasons.values())))
                 elif len(long) < LEAST[run.scale]:
                     subject = f"only {len(long)} have" if long else "none has"
-                    row |= gap(f"Of {which} sentences {subject} {2 * number} words")
+                    row |= gap(f"Of {set_name} sentences {subject} {2 * number} words")
                 else:
                     counts = {
                         name: np.array([_correct(words[i], references[i], end, number, size) for i in long])

@@ -29,7 +29,7 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     fingerprints,
     forced_system,
     random_source,
-    timed,
+    timing_columns,
 )
 from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.run import Run, Scale, experiment
@@ -90,7 +90,7 @@ def _translated(models: dict[str, TranslationModel], beam: int, run: Run, device
     tokens_of = {name: sum(len(tokens) - 1 for tokens in rows) for name, rows in outputs.items()}
     baseline = next((m for m in timings if m.name == L2R), None)
     for m in timings:
-        ratio = timed(baseline, m, run.seed)
+        ratio = timing_columns(baseline, m, run.seed)
         row: dict[str, Any] = {
             "name": f"{m.name}, {decoders[m.name]}",
             "system": m.name,
@@ -152,7 +152,7 @@ def gpu_beams(run: Run, *, device: str = "cuda") -> pd.DataFrame:
                     "group": f"batch {batch}",
                     "beam": beam,
                     "tokens_per_second": batch * geometry.tokens / median(double_token),
-                    **timed(single_token, double_token, run.seed),
+                    **timing_columns(single_token, double_token, run.seed),
                 }
             )
     return table_of(rows, run, engine="torch", dtype=dtype_for(device), device=device_name(device))

@@ -51,11 +51,11 @@ def junction(run: CorpusRun) -> pd.DataFrame:
     models, reasons = models_of((L2R, BOTH), run.scale)
     sessions = {name: session_of(model, SYSTEMS[name].decoder) for name, model in models.items()}
     rows: list[dict[str, Any]] = []
-    for which in (SINGLE, JOINED, LONG):
-        pairs = pairs_of(which, run, MOST[run.scale])
+    for set_name in (SINGLE, JOINED, LONG):
+        pairs = pairs_of(set_name, run, MOST[run.scale])
         counts = {} if reasons else {name: _counts(session, pairs, run.progress) for name, session in sessions.items()}
         for number, measure in enumerate(MEASURES):
-            row: dict[str, Any] = {"name": f"{which}: {measure}", "set": which, "measure": measure}
+            row: dict[str, Any] = {"name": f"{set_name}: {measure}", "set": set_name, "measure": measure}
             if reasons:
                 rows.append(row | gap(next(iter(reasons.values()))))
                 continue

@@ -28,7 +28,7 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     forced_system,
     network_of,
     random_source,
-    timed,
+    timing_columns,
 )
 from fastdecode_lib.papers.run import Run, Scale, experiment
 from fastdecode_lib.papers.shared.random_models import random_network
@@ -90,7 +90,7 @@ def profile(run: Run) -> pd.DataFrame:
                 **case,
                 "system": NAMES[group],
             }
-            row |= timed(timings[0], m, run.seed) | {"milliseconds": 1e3 * median(m), **part}
+            row |= timing_columns(timings[0], m, run.seed) | {"milliseconds": 1e3 * median(m), **part}
             if group == 2:
                 row |= {
                     "products": products[0] / products[1],
@@ -163,7 +163,7 @@ def screened_vocabulary(run: Run) -> pd.DataFrame:
                     "beam": beam,
                     "projection": label,
                     "group": f"{label}, beam {beam}",
-                    **timed(timings[number // 2 * 2], m, run.seed),
+                    **timing_columns(timings[number // 2 * 2], m, run.seed),
                     "over_exact": float(np.median(timings[0].seconds) / np.median(m.seconds)),
                 }
             )

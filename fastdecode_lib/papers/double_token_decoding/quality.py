@@ -29,7 +29,7 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     models_of,
     pairs_of,
     session_of,
-    timed,
+    timing_columns,
     updates_of,
 )
 from fastdecode_lib.papers.outcomes import NoResult
@@ -194,11 +194,11 @@ def table2(run: CorpusRun) -> pd.DataFrame:
     sessions = {name: session_of(model, SYSTEMS[name].decoder) for name, model in models.items()}
     _check_tokenizers(sessions)
     rows: list[dict[str, Any]] = []
-    for which in (SINGLE, JOINED):
-        pairs = pairs_of(which, run, MOST[run.scale])
+    for set_name in (SINGLE, JOINED):
+        pairs = pairs_of(set_name, run, MOST[run.scale])
         texts, references = [a for a, _ in pairs], [b for _, b in pairs]
         outputs, counts = {}, {}
-        for name, session in tqdm(sessions.items(), desc=which, unit="system", disable=not run.progress):
+        for name, session in tqdm(sessions.items(), desc=set_name, unit="system", disable=not run.progress):
             counts[name] = count(session, texts)
             outputs[name] = list(counts[name]["text"])
         scores = {
@@ -207,8 +207,8 @@ def table2(run: CorpusRun) -> pd.DataFrame:
         }
         speeds = _speeds(sessions, spread_over(texts, TIMED[run.scale]), run)
         for name in SYSTEMS:
-            full_name = name if which == SINGLE else f"{name}, {which}"
-            row: dict[str, Any] = {"name": full_name, "system": name, "set": which}
+            full_name = name if set_name == SINGLE else f"{name}, {set_name}"
+            row: dict[str, Any] = {"name": full_name, "system": name, "set": set_name}
             if name in sessions:
                 row |= scores[L2R][name] | {"bleu_p_l2r": scores[L2R][name]["bleu_p"]}
                 row |= {"bleu_p_r2l": scores[R2L][name]["bleu_p"] if R2L in sessions else None}
@@ -276,7 +276,7 @@ def _speeds(sessions: dict[str, Session], texts: Sequence[str], run: Run) -> dic
         tokens_of = {m.name: sum(len(tokens) for tokens in m.outputs) for m in timings}
         baseline = next((m for m in timings if m.name == L2R), None)
         for m in timings:
-            values = timed(baseline, m, run.seed)
+            values = timing_columns(baseline, m, run.seed)
             seconds = median(m)
             for end in ("", "_low", "_high"):
                 ratio = values[f"speedup{end}"]
@@ -364,7 +364,7 @@ def screened(run: CorpusRun) -> pd.DataFrame:
                     "bleu": bleu,
                     "chrf": chrf,
                     "identical": same_share([h.tokens for h in outputs], [h.tokens for h in exact]),
-                    **timed(timings[0], m, run.seed),
+                    **timing_columns(timings[0], m, run.seed),
                 }
             )
     return systems_table(rows, run, list(models.values()), clusters=CLUSTERS[run.scale], top=TOP, **signatures())
@@ -420,7 +420,7 @@ def lossless(run: CorpusRun) -> pd.DataFrame:
                 "name": m.name,
                 "sentences": len(texts),
                 "identical": same_share(counted["ids"], counts["greedy"]["ids"]),
-                **timed(timings[0], m, run.seed),
+                **timing_columns(timings[0], m, run.seed),
                 "passes": float(counted["passes"].mean()),
                 "draft_passes": draft_passes if m.name.startswith("drafted") else 0.0,
                 "tokens_per_pass": float(counted["tokens"].sum() / counted["passes"].sum()),

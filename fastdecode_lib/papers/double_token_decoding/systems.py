@@ -141,12 +141,12 @@ def live(preset: str, decoder: str, text: str, scale: Scale) -> Trace | None:
 JOINED, LONG, SINGLE = "joined", "joined, five to eight", "single"
 
 
-def pairs_of(which: str, run: CorpusRun, limit: int, split: str = "test") -> list[Pair]:
+def pairs_of(set_name: str, run: CorpusRun, limit: int, split: str = "test") -> list[Pair]:
     """Sentence pairs to translate: single ones, two to four joined, or five to eight; our own in a tiny run."""
     pairs = run.pairs(*DIRECTION, split)
-    if which == JOINED:
+    if set_name == JOINED:
         pairs = join_pairs(pairs, seed=0)
-    elif which == LONG:
+    elif set_name == LONG:
         pairs = join_pairs(pairs, seed=0, sizes=(5, 8))
     return spread_over(pairs, limit)
 
@@ -268,7 +268,7 @@ def forced_pair(
         systems.append(forced_system(f"{layers} {group}", network, decoder, projection, geometry.tokens))
     timings = measure(systems, [source], runs=runs)
     return [
-        timed(timings[0], m, seed)
+        timing_columns(timings[0], m, seed)
         | {
             "tokens_a_step": group,
             "layers": " + ".join(map(str, layers)),
@@ -278,7 +278,7 @@ def forced_pair(
     ]
 
 
-def timed(baseline: Measurement | None, m: Measurement, seed: int) -> dict[str, Any]:
+def timing_columns(baseline: Measurement | None, m: Measurement, seed: int) -> dict[str, Any]:
     """Speedup of a system over the baseline of its run, None without a baseline; noisy if either is."""
     no_speedup: dict[str, Any] = dict.fromkeys(("speedup", "speedup_low", "speedup_high"))
     return {

@@ -39,7 +39,7 @@ EXPERIMENTS = (
         tables.table2,
         "Table 2: speedup, precision at 1 and at 5 of every method",
         PRECISE,
-        arrange=tables.limits_named,
+        arrange=tables.with_limits_marked,
         note="Where no setting is as precise as the paper's, the most precise stands here. Methods that the paper does not have "
         "are held to the precision of its L2S; of screens the table says whether they have it. The adaptive softmax begins as "
         "the model's own output layer, each tail the nearest of so low a rank. Settings, rows scored, bytes and the speed over "
@@ -75,7 +75,7 @@ EXPERIMENTS = (
         tables.table5,
         "Table 5: learned screens beside spherical k-means",
         PRECISE,
-        arrange=tables.limits_named,
+        arrange=tables.with_limits_marked,
         note="Each at its cheapest setting with the paper's precision, or at its most precise. Learning scores fewer tokens, and "
         "is a tenth faster on both models.",
     ),

@@ -71,7 +71,7 @@ def _screens(recorded: Situation, run: Run) -> list[Setting]:
 
 
 @cache
-def _chosen(name: str, method: str, run: CorpusRun) -> tuple[Setting, Projection]:
+def _setting_at_paper_precision(name: str, method: str, run: CorpusRun) -> tuple[Setting, Projection]:
     """A method's setting on one model, at the precisions of the paper's table 2."""
     recorded = situation(name, run)
     _, at_1, at_5 = chen_2019.TABLE_2.get(name, chen_2019.TABLE_2["translation"])[method]
@@ -87,7 +87,7 @@ def _decoding(name: str, method: str, run: CorpusRun) -> tuple[str, Projection]:
     recorded = situation(name, run)
     if method == "exact":
         return "exact", recorded.loaded.exact
-    setting, projection = _chosen(name, method, run)
+    setting, projection = _setting_at_paper_precision(name, method, run)
     if isinstance(projection, ScreenScorer):
         sets = projection.screen.sets.with_always(recorded.loaded.constraints().end)
         projection = ScreenScorer(replace(projection.screen, sets=sets), projection.whole)
@@ -291,7 +291,7 @@ def _perplexities(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
         else:
             tail = factors if method == "fgd" else None
             judge_of = partial(_judge_with_tail, judge, tail)
-            settings = rival_settings(recorded, grid, judge_of, run.seed, methods=(method,), whole=True)
+            settings = rival_settings(recorded, grid, judge_of, run.seed, methods=(method,), whole_vocabulary=True)
         if method in ("fgd", "screened"):
             settings = [_with_tail(setting, *factors) for setting in settings]
         setting, projection, reached[method] = first_of(settings, recorded, judge)

@@ -184,17 +184,17 @@ def table2(run: CorpusRun) -> pd.DataFrame:
     in float32 unless the row says otherwise.
     """
     frame = _frontiers(run, MAIN, True)
-    return table_on(_chosen(frame, chen_2019.TABLE_2), run, trained_of(MAIN, run))
+    return table_on(_chosen_settings(frame, chen_2019.TABLE_2), run, trained_of(MAIN, run))
 
 
 @experiment
 def table5(run: CorpusRun) -> pd.DataFrame:
     """Table 5: the learned screen, spherical k-means with a knapsack, and FGD."""
     frame = _frontiers(run, MAIN, True)
-    return table_on(_chosen(frame, chen_2019.TABLE_5), run, trained_of(MAIN, run))
+    return table_on(_chosen_settings(frame, chen_2019.TABLE_5), run, trained_of(MAIN, run))
 
 
-def limits_named(table: pd.DataFrame) -> pd.DataFrame:
+def with_limits_marked(table: pd.DataFrame) -> pd.DataFrame:
     """The table with "knob at its limit" added to methods whose knob is at an end of the range searched."""
     if "at_limit" not in table:
         return table
@@ -221,7 +221,7 @@ def distinct(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[~repeated].reset_index(drop=True)
 
 
-def _chosen(frame: pd.DataFrame, printed: dict[str, dict[str, tuple[float, float, float]]]) -> pd.DataFrame:
+def _chosen_settings(frame: pd.DataFrame, printed: dict[str, dict[str, tuple[float, float, float]]]) -> pd.DataFrame:
     """A row for each model and method of a printed table with the paper's values, then our other methods and the exact ones."""
     rows = []
     for name, methods in printed.items():
@@ -383,7 +383,7 @@ def figure8(run: CorpusRun) -> pd.DataFrame:
     clusters = _clusters(200, run.scale)
     for words, at_1 in chen_2019.FIGURE_8.items():
         size = recorded.matrix.shape[0] * words // max(chen_2019.FIGURE_8)
-        screens = Screens(_cut(recorded, size))
+        screens = Screens(_with_vocabulary(recorded, size))
         screens.centroids = centroids
         budgets = [budget for budget in grid.budgets if budget < size]
         settings = [learned(screens, budget, grid.learning, run.seed, clusters=clusters) for budget in budgets]
@@ -429,7 +429,7 @@ class InMemory:
         return replace(self, hidden=self.hidden[rows], labels=self.labels[rows])
 
 
-def _cut(recorded: Situation, size: int) -> Situation:
+def _with_vocabulary(recorded: Situation, size: int) -> Situation:
     """A situation with the first rows of the output matrix: special tokens, then the most frequent words."""
     matrix = recorded.matrix.rows(np.arange(size))
     parts: dict[str, Any] = {}

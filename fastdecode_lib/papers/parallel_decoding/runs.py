@@ -106,13 +106,13 @@ def directions_of(model: TranslationModel, scale: Scale) -> tuple[tuple[str, str
     return common
 
 
-def sentence_pairs(run: CorpusRun, source: str, target: str, which: str, number: int) -> list[Pair]:
+def sentence_pairs(run: CorpusRun, source: str, target: str, set_name: str, number: int) -> list[Pair]:
     """Sentences to translate and their references: drawn from the test split, or the project's own at tiny scale."""
     if run.tiny:
         pairs = [pair if source == "en" else pair[::-1] for pair in SENTENCES]
     else:
         pairs = Tatoeba(corpus_folder(run.data)).pairs("test", source, target)
-    if which == "joined":
+    if set_name == "joined":
         return join_pairs(pairs, seed=JOINED_SEED, count=number)
     order = np.random.default_rng(JOINED_SEED).permutation(len(pairs))  # the file is sorted by length
     return [pairs[i] for i in order[:number]]
@@ -147,10 +147,10 @@ def runs(run: ThreadedRun) -> pd.DataFrame:
 def _run(run: ThreadedRun, model: TranslationModel) -> pd.DataFrame:
     size = SIZES[run.scale]
     rows: list[dict[str, Any]] = []
-    for direction, which in product(directions_of(model, run.scale), SETS):
-        pairs = sentence_pairs(run, *direction, which, size.honest)
+    for direction, set_name in product(directions_of(model, run.scale), SETS):
+        pairs = sentence_pairs(run, *direction, set_name, size.honest)
         texts, references = [a for a, _ in pairs], [b for _, b in pairs]
-        timed_texts = texts[: size.timed[SETS.index(which)]]
+        timed_texts = texts[: size.timed[SETS.index(set_name)]]
         greedy = Session.of(model, *direction)
         counts = {GREEDY: count(greedy, texts, batch=BATCH, progress=run.progress)}
         lengths = counts[GREEDY].tokens.tolist()
@@ -163,7 +163,7 @@ def _run(run: ThreadedRun, model: TranslationModel) -> pd.DataFrame:
         ]
         sources = [model.encode([text], *direction) for text in timed_texts]
         times = take_turns(model, systems, sources, size.rounds, run.threads, run.progress)
-        keys = {"direction": "-".join(direction), "set": which}
+        keys = {"direction": "-".join(direction), "set": set_name}
         for protocol, method in product(PROTOCOLS, METHODS):
             if spec := method.under(protocol):
                 number = size.paper if protocol == "paper" else len(texts)

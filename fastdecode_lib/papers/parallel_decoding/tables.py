@@ -95,11 +95,11 @@ def table4(run: ModelRun) -> pd.DataFrame:
     model = run.loaded
     size = SIZES[run.scale]
     rows: list[dict[str, Any]] = []
-    for direction, which in product(directions_of(model, run.scale), SETS):
-        pairs = sentence_pairs(run, *direction, which, size.honest)
+    for direction, set_name in product(directions_of(model, run.scale), SETS):
+        pairs = sentence_pairs(run, *direction, set_name, size.honest)
         lengths = model.encode([a for a, _ in pairs], *direction).lengths
         name = f"{'own sentences' if run.tiny else 'tatoeba'} {'-'.join(direction)}"
-        rows.append({"name": name, "set": which, "sentences": len(pairs), "source_tokens": lengths.mean()})
+        rows.append({"name": name, "set": set_name, "sentences": len(pairs), "source_tokens": lengths.mean()})
     rows += [{"name": name, "paper_sentences": n, "kind": "paper"} for name, n in santilli_2023.TABLE_4.items()]
     return table_of(rows, run, model)
 
@@ -334,25 +334,25 @@ def drafts(run: ThreadedRun, *, specs: Sequence[str] = DRAFTS) -> pd.DataFrame:
     number = SIZES[run.scale].extra
     texts: dict[str, dict[tuple[str, str], list[str]]] = {"single": {}, "joined": {}, "technical": {}}
     for direction in directions_of(model, run.scale):
-        for which in SETS:
-            texts[which][direction] = [a for a, _ in sentence_pairs(run, *direction, which, number)]
+        for set_name in SETS:
+            texts[set_name][direction] = [a for a, _ in sentence_pairs(run, *direction, set_name, number)]
         if direction[0] == "en":
             texts["technical"][direction] = list(TECHNICAL[: 2 if run.tiny else None])
     greedy = {
-        (which, direction): count(Session.of(model, *direction), sentences, batch=BATCH)
-        for which, by_direction in texts.items()
+        (set_name, direction): count(Session.of(model, *direction), sentences, batch=BATCH)
+        for set_name, by_direction in texts.items()
         for direction, sentences in by_direction.items()
     }
     decoders = [(block.partition(":")[0], f"{block}{width}", width) for block in BLOCKS for width in widths]
     decoders += [(draft, f"window:width={width},draft={draft}", width) for draft in specs for width in widths]
     rows: list[dict[str, Any]] = []
-    for (draft, spec, width), (which, by_direction) in product(decoders, texts.items()):
+    for (draft, spec, width), (set_name, by_direction) in product(decoders, texts.items()):
         pairs = []
         for direction, sentences in by_direction.items():
             session = Session.of(model, *direction, spec)
             if not _has_table(session):
                 break
-            pairs.append((greedy[which, direction], count(session, sentences, batch=BATCH, progress=run.progress)))
+            pairs.append((greedy[set_name, direction], count(session, sentences, batch=BATCH, progress=run.progress)))
         if pairs and len(pairs) == len(by_direction):
             ratios = [float(greedy_counts.passes.sum() / counts.passes.sum()) for greedy_counts, counts in pairs]
             rows.append(
@@ -360,7 +360,7 @@ def drafts(run: ThreadedRun, *, specs: Sequence[str] = DRAFTS) -> pd.DataFrame:
                     "name": spec,
                     "draft": draft,
                     "width": width,
-                    "set": which,
+                    "set": set_name,
                     "directions": len(pairs),
                     "sentences": sum(len(counts) for _, counts in pairs),
                     "calls": int(sum(counts.passes.sum() for _, counts in pairs)),

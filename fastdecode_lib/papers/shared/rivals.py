@@ -80,7 +80,7 @@ def rival_settings(
     seed: int = 0,
     *,
     methods: tuple[str, ...] = (),
-    whole: bool = False,
+    whole_vocabulary: bool = False,
 ) -> list[Setting]:
     """The baselines of Chen et al. and clusters of the output's rows, tuned; those that read the fewest bytes first.
 
@@ -92,12 +92,12 @@ def rival_settings(
         Method -> the judge of its projections.
     methods : tuple of str
         Methods to tune; all if empty.
-    whole : bool
+    whole_vocabulary : bool
         Tune them for probabilities of the whole vocabulary: adaptive softmax counts the words that came next, not the model's
         best, and FGD returns half of the tokens it scores, not only the best few.
     """
     settings: list[Setting] = []
-    for method, families in _families(situation, seed, whole).items():
+    for method, families in _families(situation, seed, whole_vocabulary).items():
         if not methods or method in methods:
             for family in islice(families, grid.variants):
                 settings += tuned(family, judge(method), grid.bisections)
@@ -110,13 +110,13 @@ def rival_settings(
     return sorted(settings, key=cost)
 
 
-def _families(situation: Situation, seed: int, whole: bool) -> dict[str, Iterator[Family]]:
+def _families(situation: Situation, seed: int, whole_vocabulary: bool) -> dict[str, Iterator[Family]]:
     """The variants of every rival that is installed, each over the whole range of its knob."""
     rivals = {
         "svd": _svd(situation),
-        "adaptive": _adaptive(situation, seed, whole),
+        "adaptive": _adaptive(situation, seed, whole_vocabulary),
         "greedy_mips": _greedy(situation),
-        "fgd": _fgd(situation, whole),
+        "fgd": _fgd(situation, whole_vocabulary),
         "pca_mips": _trees(situation),
         "lsh_mips": _hashes(situation),
         "row_clusters": _row_clusters(situation),
@@ -132,12 +132,12 @@ def _svd(situation: Situation) -> Iterator[Family]:
         yield Family("svd", K, vocabulary // 2, knobs, partial(replace, fitted))
 
 
-def _adaptive(situation: Situation, seed: int, whole: bool) -> Iterator[Family]:
+def _adaptive(situation: Situation, seed: int, whole_vocabulary: bool) -> Iterator[Family]:
     """Adaptive softmax keeps the weights of the output layer: trained on the model's best words, it finds fewer of them."""
     vocabulary = situation.matrix.shape[0]
     counts = np.zeros(vocabulary, dtype=np.int64)
     for block in situation.fit.blocks():
-        counts += np.bincount(block.gold if whole else block.labels[:, 0], minlength=vocabulary)
+        counts += np.bincount(block.gold if whole_vocabulary else block.labels[:, 0], minlength=vocabulary)
     hidden, labels = arrays(situation.fit.sample(min(CONTEXTS, len(situation.fit)), seed))
     layer: dict[str, Any] = {"weight": situation.weight, "bias": situation.bias}
     fit = partial(Adaptive.fit, hidden, labels[:, 0], vocabulary, counts=counts, **layer, epochs=0, seed=seed)
@@ -152,7 +152,7 @@ def _greedy(situation: Situation) -> Iterator[Family]:
     yield Family("greedy_mips", K, round(0.8 * fitted.vocabulary), partial(_knobs, "budget"), partial(replace, fitted))
 
 
-def _fgd(situation: Situation, whole: bool) -> Iterator[Family]:
+def _fgd(situation: Situation, whole_vocabulary: bool) -> Iterator[Family]:
     for links in (16, 32, 64):
         graph = Fgd.fit(situation.weight, situation.bias, links=links)
 
@@ -160,7 +160,7 @@ def _fgd(situation: Situation, whole: bool) -> Iterator[Family]:
             return replace(graph, search=search, neighbours=neighbours)
 
         def knobs(search: int, links: int = links) -> dict[str, Any]:
-            return {"neighbours": max(K, search // 2) if whole else K, "search": search, "links": links}
+            return {"neighbours": max(K, search // 2) if whole_vocabulary else K, "search": search, "links": links}
 
         yield Family("fgd", 8, min(1_024, graph.vocabulary), knobs, walk)
 

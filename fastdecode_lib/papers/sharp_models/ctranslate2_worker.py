@@ -85,7 +85,7 @@ class Worker:
         self._call(calls, options)
         return self._call(calls, options)[0]
 
-    def together(self, source: Source, batch: int) -> tuple[float, tuple[tuple[int, ...], ...]]:
+    def in_batches(self, source: Source, batch: int) -> tuple[float, tuple[tuple[int, ...], ...]]:
         """Seconds for all sentences in one call, which sorts them by length and splits them into batches."""
         return self._call([[self._tokens(source, row) for row in range(len(source))]], {"max_batch_size": batch})
 

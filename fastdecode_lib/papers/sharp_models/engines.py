@@ -318,7 +318,7 @@ def throughput(run: ThreadedRun, *, size: Size | None = None) -> pd.DataFrame:
     size = size or SIZES[run.scale]
     name = run.model.name if run.model else SMALL
     geometry = next(geometries(size, name, run.seed))
-    texts, which = throughput_sentences(run, size.throughput)
+    texts, set_name = throughput_sentences(run, size.throughput)
     sessions = {label: geometry.session(label) for label in geometry.models if label.startswith("compiled")}
     encoded = geometry.reference.encode(texts, *direction_of(geometry.reference))
     alone = text_system(sessions["compiled float32"]).decode(encoded)
@@ -359,7 +359,7 @@ def throughput(run: ThreadedRun, *, size: Size | None = None) -> pd.DataFrame:
     rows = _rates(timings, alone, len(texts), batches, backends, run.threads, run.seed)
     seconds = {m.name: m.seconds.tolist() for m in timings}
     return _table(
-        rows, run, size, name, seconds=seconds, search_seconds=search_seconds, sentences=len(texts), set=which
+        rows, run, size, name, seconds=seconds, search_seconds=search_seconds, sentences=len(texts), set=set_name
     )
 
 
@@ -392,7 +392,7 @@ def _batch_system(label: str, worker: Worker, batch: int) -> System:
     """CTranslate2 on all sentences in batches; its output is joined as by a `text_system`."""
 
     def timed(sources: Sequence[Source]) -> tuple[float, tuple[tuple[int, ...], ...]]:
-        seconds, outputs = worker.together(sources[0], batch)
+        seconds, outputs = worker.in_batches(sources[0], batch)
         return seconds, (tuple(token for output in outputs for token in (*output, -1)),)
 
     return System(label, lambda source: timed([source])[1][0], timed=timed)

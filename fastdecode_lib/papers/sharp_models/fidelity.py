@@ -30,7 +30,7 @@ def engines(run: ModelRun) -> pd.DataFrame:
     """
     compiled, torch = _loaded(run.model, engine="compiled"), _loaded(run.model, engine="torch")
     rows = []
-    for direction, which, pairs in _sets(compiled, run, ("own", "dev")):
+    for direction, set_name, pairs in _sets(compiled, run, ("own", "dev")):
         sessions = [Session.of(loaded, *direction, "greedy") for loaded in (compiled, torch)]
         texts = [text for text, _ in pairs]
         outputs = [_tokens(session.decode(texts, progress=run.progress)) for session in sessions]
@@ -39,7 +39,7 @@ def engines(run: ModelRun) -> pd.DataFrame:
         rows.append(
             {
                 "name": "-".join(direction),
-                "set": which,
+                "set": set_name,
                 "sentences": len(texts),
                 "tokens": sum(map(len, outputs[1])),
                 "agreement": 1 - len(differ) / len(texts),
@@ -55,7 +55,7 @@ def precisions(run: ModelRun) -> pd.DataFrame:
     """int16 and int8 against float32: the share of equal outputs, and the change of BLEU and chrF."""
     models = {precision: _loaded(run.model, engine="compiled", precision=precision) for precision in PRECISIONS}
     rows: list[dict[str, Any]] = []
-    for direction, which, pairs in _sets(models["float32"], run, ("test",)):
+    for direction, set_name, pairs in _sets(models["float32"], run, ("test",)):
         texts, references = [a for a, _ in pairs], [b for _, b in pairs]
         for precision, loaded in models.items():
             outputs = _tokens(Session.of(loaded, *direction, "greedy").decode(texts, progress=run.progress))
@@ -67,7 +67,7 @@ def precisions(run: ModelRun) -> pd.DataFrame:
                     "name": f"{'-'.join(direction)}, {precision}",
                     "direction": "-".join(direction),
                     "precision": precision,
-                    "set": which,
+                    "set": set_name,
                     "sentences": len(texts),
                     "agreement": same_share(outputs, exact),
                     "bleu": bleu,

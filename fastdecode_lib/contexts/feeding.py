@@ -51,30 +51,24 @@ class Feeder(Protocol):
     @property
     def network(self) -> Model:
         """The network whose hidden vectors are recorded."""
-        ...
 
     @property
     def exact(self) -> Projection:
         """The model's full vocabulary projection."""
-        ...
 
     @property
     def name(self) -> str:
         """Name of the model."""
-        ...
 
     @property
     def settings(self) -> dict[str, Any]:
         """Settings that determine the outputs: the model's ``fingerprint`` and more, ready for JSON."""
-        ...
 
     def items(self, direction: str, inputs: Sequence[Any]) -> list[Item]:
         """The inputs of a direction, checked."""
-        ...
 
     def fed(self, direction: str, items: Sequence[Item]) -> Fed:
         """Sources and outputs of the items."""
-        ...
 
 
 def hidden_and_labels(network: Model, exact: Projection, fed: Fed, top: int) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -288,10 +288,9 @@ class IdRows:
     def settings(self) -> dict[str, Any]:
         """The network's fingerprint, the prefix, and dtype and device unless they are float32 and CPU."""
         weight: Any = self.network.outputs[0].weight
-        precision = getattr(weight, "precision", None) or str(weight.dtype).removeprefix(
-            "torch."
-        )  # packed, or an array
-        settings = {"dtype": precision, "device": str(getattr(weight, "device", "cpu"))}
+        # A packed matrix has a precision, a tensor or an array has a dtype.
+        dtype = getattr(weight, "precision", None) or str(weight.dtype).removeprefix("torch.")
+        settings = {"dtype": dtype, "device": str(getattr(weight, "device", "cpu"))}
         unusual = {name: value for name, value in settings.items() if value not in ("float32", "cpu")}
         return {"fingerprint": self.fingerprint, "prefix": list(self.prefix), "decoder": None, **unusual}
 

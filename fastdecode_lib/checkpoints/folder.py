@@ -84,7 +84,9 @@ class Checkpoint:
         CheckpointError
             If a tensor is missing, unknown, of another shape or type, or holds values that are not finite.
         """
-        stored = self._stored(framework)
+        stored: dict[str, Any] = {}
+        for file in self.weight_files():
+            stored |= read_tensors(file, CheckpointError, framework=framework)[0]
         architecture: Architecture | RecurrentShape | LanguageShape
         if self.family in (RECURRENT, LANGUAGE):
             architecture = self.recurrent if self.family == RECURRENT else self.language
@@ -152,12 +154,6 @@ class Checkpoint:
                 "Give a complete Hugging Face directory, with safetensors or pytorch_model.bin."
             )
         return files
-
-    def _stored(self, framework: str) -> dict[str, Any]:
-        stored: dict[str, Any] = {}
-        for file in self.weight_files():
-            stored |= read_tensors(file, CheckpointError, framework=framework)[0]
-        return stored
 
 
 def _check_shape(name: str, tensor: Any, shape: tuple[int, ...]) -> None:

@@ -96,7 +96,8 @@ def hidden_and_labels(network: Model, exact: Projection, fed: Fed, top: int) -> 
                 network.encode(source), prefix, len(fed.prefix) - network.tokens_per_step + tokens.shape[1]
             )
             hidden = network.step(state, tokens)[np.nonzero(tokens >= 0)]
-            scorer, vectors = exact.bind(source), _host(hidden)
+            on_host = hidden.float().cpu() if hasattr(hidden, "cpu") else hidden
+            scorer, vectors = exact.bind(source), np.asarray(on_host, dtype=np.float32)
             if np.isfinite(vectors).all():
                 labels = [scorer.top_k(hidden[start : start + ROWS], top).ids for start in range(0, len(hidden), ROWS)]
                 best = np.concatenate(labels).astype(np.int32)
@@ -111,11 +112,6 @@ def hidden_and_labels(network: Model, exact: Projection, fed: Fed, top: int) -> 
     if any(length and pair is None for length, pair in zip(lengths, recorded, strict=True)):
         raise KeyboardInterrupt
     return [(np.zeros((0, width), dtype=np.float32), no_labels) if pair is None else pair for pair in recorded]
-
-
-def _host(hidden: Any) -> np.ndarray:
-    """Hidden vectors of any engine as float32 on the host."""
-    return np.asarray(hidden.float().cpu() if hasattr(hidden, "cpu") else hidden, dtype=np.float32)
 
 
 def width_of(network: Model) -> int:

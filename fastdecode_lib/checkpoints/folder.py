@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -55,25 +54,12 @@ class Checkpoint:
     @cached_property
     def recurrent(self) -> RecurrentShape:
         """Shape of a recurrent model; only for the family `RECURRENT`."""
-        return self._shape(RecurrentShape)
+        return RecurrentShape.from_config(self.config)
 
     @cached_property
     def language(self) -> LanguageShape:
         """Shape of a language model; only for the family `LANGUAGE`."""
-        return self._shape(LanguageShape)
-
-    @staticmethod
-    def _dequantised(stored: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            return dequantised(stored)
-        except ValueError as error:
-            raise CheckpointError(str(error)) from error
-
-    def _shape(self, kind: Any) -> Any:
-        try:
-            return kind.from_config(self.config)
-        except ValueError as error:
-            raise CheckpointError(str(error)) from error
+        return LanguageShape.from_config(self.config)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -98,14 +84,16 @@ class Checkpoint:
         CheckpointError
             If a tensor is missing, unknown, of another shape or type, or holds values that are not finite.
         """
-        stored = self._stored(framework)
+        stored: dict[str, Any] = {}
+        for file in self.weight_files():
+            stored |= read_tensors(file, CheckpointError, framework=framework)[0]
         architecture: Architecture | RecurrentShape | LanguageShape
         if self.family in (RECURRENT, LANGUAGE):
             architecture = self.recurrent if self.family == RECURRENT else self.language
-            stored = self._dequantised(stored)
+            stored = dequantised(stored)
         else:
             architecture = self.architecture
-            stored = self._dequantised(stored) if self.family == OWN else stored
+            stored = dequantised(stored) if self.family == OWN else stored
         if architecture.layers > len(stored):
             raise CheckpointError(
                 f"config.json asks for {architecture.layers:,} layers, and the weights of {self.name!r} are {len(stored):,} "
@@ -166,12 +154,6 @@ class Checkpoint:
                 "Give a complete Hugging Face directory, with safetensors or pytorch_model.bin."
             )
         return files
-
-    def _stored(self, framework: str) -> dict[str, Any]:
-        stored: dict[str, Any] = {}
-        for file in self.weight_files():
-            stored |= read_tensors(file, CheckpointError, framework=framework)[0]
-        return stored
 
 
 def _check_shape(name: str, tensor: Any, shape: tuple[int, ...]) -> None:

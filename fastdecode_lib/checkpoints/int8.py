@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from fastdecode_lib.checkpoints.shape import CheckpointError
+
 SCALE = ".scale"
 """Suffix of an int8 matrix's name in the name of the tensor with the scales of its rows."""
 
@@ -30,7 +32,7 @@ def dequantised(stored: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises
     ------
-    ValueError
+    CheckpointError
         If there are not as many scales as rows.
     """
     scale_names = {name + SCALE for name in stored}
@@ -40,7 +42,7 @@ def dequantised(stored: Mapping[str, Any]) -> dict[str, Any]:
         if scales is None:
             continue
         if tuple(scales.shape) != tuple(stored[name].shape[:1]):
-            raise ValueError(
+            raise CheckpointError(
                 f"The tensor {name!r} of shape {tuple(stored[name].shape)} has scales of shape {tuple(scales.shape)}. It needs "
                 "one for each row; copy the file again."
             )

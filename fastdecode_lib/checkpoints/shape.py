@@ -5,6 +5,10 @@ from dataclasses import fields
 from typing import Any, ClassVar, Self
 
 
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used: missing, damaged, unsafe, or not what its settings say."""
+
+
 class Shape:
     """Base of a frozen dataclass of sizes; a subclass checks the sizes and names the tensors."""
 
@@ -16,19 +20,19 @@ class Shape:
 
         Raises
         ------
-        ValueError
+        CheckpointError
             If a setting is missing or invalid.
         """
         names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
         if lacking := [name for name in names if name not in config]:
-            raise ValueError(
+            raise CheckpointError(
                 f"config.json lacks the setting {lacking[0]!r} that a {cls.model_type} model needs. Copy it again, or train "
                 "the model again with fastdecode train."
             )
         try:
             return cls(**{name: config[name] for name in names})
         except ValueError as error:
-            raise ValueError(f"config.json is damaged: {error}") from error
+            raise CheckpointError(f"config.json is damaged: {error}") from error
 
     @property
     def optional_tensors(self) -> dict[str, tuple[int, ...]]:
@@ -38,7 +42,3 @@ class Shape:
     def stored_as(self, name: str) -> tuple[str, ...]:
         """The names that a tensor may be stored under: its own."""
         return (name,)
-
-
-class CheckpointError(ValueError):
-    """A checkpoint that cannot be used: missing, damaged, unsafe, or not what its settings say."""

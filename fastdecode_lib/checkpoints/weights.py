@@ -153,7 +153,11 @@ def fetch(name: str, folder: Path = FOLDER) -> Path:
     CheckpointError
         If the manifest lacks the name or its address, a download fails, or a sum differs; then no file is kept.
     """
-    records = {record.name: record for record in sorted(read_manifest(folder), key=_availability)}
+    # Of records with the same name, one that can be opened comes last, and before it one that can be fetched.
+    by_availability = sorted(
+        read_manifest(folder), key=lambda record: (record.where != NOT_SHIPPED, bool(record.address))
+    )
+    records = {record.name: record for record in by_availability}
     if name not in records:
         raise CheckpointError(
             f"The manifest does not name {name!r}: it has {', '.join(records) or 'no models'}. Give one of them."
@@ -166,13 +170,8 @@ def fetch(name: str, folder: Path = FOLDER) -> Path:
     with atomic_folder(folder / name) as temporary:
         for file in record.sha256:
             (temporary / file).write_bytes(_download(f"{record.address.rstrip('/')}/{file}"))
-        check_sums(temporary, record.sha256, "Nothing was kept. Try again, or tell whoever keeps that address.")
+        check_sums(temporary, record.sha256, "Nothing was kept. Try again, or report it to the owner of that address.")
     return folder / name
-
-
-def _availability(record: Record) -> tuple[bool, bool]:
-    """Sort key of records with the same name: last those that can be opened, before them those that can be fetched."""
-    return record.where != NOT_SHIPPED, bool(record.address)
 
 
 def _download(address: str) -> bytes:

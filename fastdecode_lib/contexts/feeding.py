@@ -51,30 +51,24 @@ class Feeder(Protocol):
     @property
     def network(self) -> Model:
         """The network whose hidden vectors are recorded."""
-        ...
 
     @property
     def exact(self) -> Projection:
         """The model's full vocabulary projection."""
-        ...
 
     @property
     def name(self) -> str:
         """Name of the model."""
-        ...
 
     @property
     def settings(self) -> dict[str, Any]:
         """Settings that determine the outputs: the model's ``fingerprint`` and more, ready for JSON."""
-        ...
 
     def items(self, direction: str, inputs: Sequence[Any]) -> list[Item]:
         """The inputs of a direction, checked."""
-        ...
 
     def fed(self, direction: str, items: Sequence[Item]) -> Fed:
         """Sources and outputs of the items."""
-        ...
 
 
 def hidden_and_labels(network: Model, exact: Projection, fed: Fed, top: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -102,7 +96,8 @@ def hidden_and_labels(network: Model, exact: Projection, fed: Fed, top: int) -> 
                 network.encode(source), prefix, len(fed.prefix) - network.tokens_per_step + tokens.shape[1]
             )
             hidden = network.step(state, tokens)[np.nonzero(tokens >= 0)]
-            scorer, vectors = exact.bind(source), _host(hidden)
+            on_host = hidden.float().cpu() if hasattr(hidden, "cpu") else hidden
+            scorer, vectors = exact.bind(source), np.asarray(on_host, dtype=np.float32)
             if np.isfinite(vectors).all():
                 labels = [scorer.top_k(hidden[start : start + ROWS], top).ids for start in range(0, len(hidden), ROWS)]
                 best = np.concatenate(labels).astype(np.int32)
@@ -117,11 +112,6 @@ def hidden_and_labels(network: Model, exact: Projection, fed: Fed, top: int) -> 
     if any(length and pair is None for length, pair in zip(lengths, recorded, strict=True)):
         raise KeyboardInterrupt
     return [(np.zeros((0, width), dtype=np.float32), no_labels) if pair is None else pair for pair in recorded]
-
-
-def _host(hidden: Any) -> np.ndarray:
-    """Hidden vectors of any engine as float32 on the host."""
-    return np.asarray(hidden.float().cpu() if hasattr(hidden, "cpu") else hidden, dtype=np.float32)
 
 
 def width_of(network: Model) -> int:
@@ -294,10 +284,9 @@ class IdRows:
     def settings(self) -> dict[str, Any]:
         """The network's fingerprint, the prefix, and dtype and device unless they are float32 and CPU."""
         weight: Any = self.network.outputs[0].weight
-        precision = getattr(weight, "precision", None) or str(weight.dtype).removeprefix(
-            "torch."
-        )  # packed, or an array
-        settings = {"dtype": precision, "device": str(getattr(weight, "device", "cpu"))}
+        # A packed matrix has a precision, a tensor or an array has a dtype.
+        dtype = getattr(weight, "precision", None) or str(weight.dtype).removeprefix("torch.")
+        settings = {"dtype": dtype, "device": str(getattr(weight, "device", "cpu"))}
         unusual = {name: value for name, value in settings.items() if value not in ("float32", "cpu")}
         return {"fingerprint": self.fingerprint, "prefix": list(self.prefix), "decoder": None, **unusual}
 

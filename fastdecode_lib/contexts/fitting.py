@@ -146,9 +146,8 @@ def screens_to_keep(folder: str | Path, method: Method, fingerprint: str, names:
                 f"{folder} has screens of another kind or model: got {name}, {screen.method}, of "
                 f"{screen.about.get('fingerprint')}. Name another folder."
             )
-    return {name: screen for name, screen in screens.items() if not any(_covers(new, name) for new in names)}
-
-
-def _covers(new: str, old: str) -> bool:
-    """Whether the screen named `new` is for every direction of the screen named `old`."""
-    return new in ("all", old) or old.endswith(f"-{new}")
+    return {
+        name: screen
+        for name, screen in screens.items()
+        if not any(new in ("all", name) or name.endswith(f"-{new}") for new in names)
+    }

@@ -63,7 +63,7 @@ def record(
     top : int
         K, labels of a row.
     most : int, optional
-        Largest number of rows. Shards alternate between directions and are used in order until they have so many rows.
+        Largest number of rows. Shards alternate between directions and are used in order until this number is reached.
     float16 : bool
         Store hidden vectors in float16; labels are those of the vectors before rounding.
     seed : int or None

@@ -267,10 +267,8 @@ class Contexts:
                     f"settings into the same folder (`fastdecode record ... --out {folder}`)."
                 )
             shards = tuple(Shard.open(shard_folder(folder, i), key_of(settings)) for i in range(len(row_counts)))
-            if short_shards := [shard for shard, rows in zip(shards, row_counts, strict=True) if shard.rows < rows]:
-                raise _damaged(
-                    short_shards[0].folder, f"it holds {short_shards[0].rows} rows, fewer than {NOTE} counts"
-                )
+            if short := [shard for shard, rows in zip(shards, row_counts, strict=True) if shard.rows < rows]:
+                raise _damaged(short[0].folder, f"it holds {short[0].rows} rows, fewer than {NOTE} counts")
             offsets = np.concatenate([[0], np.cumsum(row_counts, dtype=np.int64)])
             contexts = cls(folder, str(note["model"]), settings, int(note["left_out"]), shards, offsets)
             _ = contexts.fingerprint, contexts.directions, contexts.width, contexts.vocabulary, contexts.top
@@ -380,10 +378,8 @@ class Contexts:
         shard_numbers = np.searchsorted(self.offsets, rows, side="right") - 1
         order = np.argsort(shard_numbers, kind="stable")
         for positions in np.split(order, np.flatnonzero(np.diff(shard_numbers[order])) + 1):
-            shard, local = (
-                self.shards[shard_numbers[positions[0]]],
-                rows[positions] - self.offsets[shard_numbers[positions[0]]],
-            )
+            number = shard_numbers[positions[0]]
+            shard, local = self.shards[number], rows[positions] - self.offsets[number]
             for name, array in arrays.items():
                 values = shard.array(name)[local]
                 if values.shape[1:] != shapes[name]:

@@ -40,7 +40,7 @@ def baseline(name: str, model: TranslationModel, constraints: Constraints, threa
         raise ValueError(f"Unknown baseline: got {name!r}. Use one of {', '.join(BASELINES)}.")
     if constraints.exact_length is not None:
         raise ValueError(
-            f"Baselines cannot decode to an exact length: got exact_length={constraints.exact_length}. Leave out one of both."
+            f"Baselines cannot decode to an exact length: got exact_length={constraints.exact_length}. Leave out one of the two."
         )
     return makers[name](model, constraints, threads)
 

@@ -144,7 +144,7 @@ class _Forced:
         return self.model.step(self.state.select(np.zeros(len(rows), dtype=np.int64)), rows)
 
     def shifted(self, tokens: np.ndarray) -> np.ndarray:
-        """Tokens (m,) moved by one slot: each stands in the slot whose pass chooses the next one."""
+        """Tokens (m,) moved by one slot: each is fed at the slot where the next one is chosen."""
         return np.concatenate([self.constraints.prefix[-1:], tokens[:-1]])
 
     def runners_up(self, tokens: np.ndarray) -> np.ndarray:

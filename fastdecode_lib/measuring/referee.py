@@ -120,7 +120,7 @@ def bootstrap_ratio(
     if len(baseline) < 3:
         return math.nan, math.nan
     if len(baseline) != len(method):
-        raise ValueError(f"Both need the same rounds: got {len(baseline)} and {len(method)} times.")
+        raise ValueError(f"Both need the same rounds: got {len(baseline)} and {len(method)} times. Time them together.")
     rounds = np.random.default_rng(seed).integers(0, len(baseline), (samples, len(baseline)))
     ratios = np.median(baseline[rounds], axis=1) / np.median(method[rounds], axis=1)
     low, high = np.quantile(ratios, [0.025, 0.975])

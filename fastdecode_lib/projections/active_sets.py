@@ -15,32 +15,26 @@ class Recorded(Protocol):
     @property
     def width(self) -> int:
         """D, the length of a hidden vector."""
-        ...
 
     @property
     def vocabulary(self) -> int:
         """V, the number of tokens."""
-        ...
 
     @property
     def top(self) -> int:
         """K, the number of labels recorded for each context."""
-        ...
 
     @property
     def fingerprint(self) -> str:
         """Fingerprint of the model that was recorded."""
-        ...
 
     def __len__(self) -> int: ...
 
     def blocks(self) -> Iterator[Any]:
         """All contexts in order, as blocks with ``hidden`` (n, D) and ``labels`` (n, K)."""
-        ...
 
     def sample(self, count: int, seed: int) -> Any:
         """`count` of the contexts, drawn at random."""
-        ...
 
 
 def sampled(contexts: Recorded, most: int, seed: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 from fastdecode_lib.core import Candidates, Model, OfAnySource, Projection
 from fastdecode_lib.kernels.matrices import Matrix, StorageFormat, scratch
 from fastdecode_lib.kernels.top_k import SPAN, best_tokens, log_probabilities
-from fastdecode_lib.projections.queries import NONE, check_finite, check_width, checked_ids, checked_query, only_output
+from fastdecode_lib.projections.queries import NONE, check_finite, checked_ids, checked_query, float_rows, only_output
 from fastdecode_lib.store import ModelFiles
 
 ROWS = 32
@@ -57,7 +57,8 @@ class CompiledExact(OfAnySource):
 
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The k best tokens of hidden (N, D); the normaliser runs over the vocabulary, banned tokens included."""
-        hidden, vocabulary = self.checked_hidden(hidden), self.matrix.shape[0]
+        vocabulary, width = self.matrix.shape
+        hidden = float_rows(hidden, width)
         rows = len(hidden)
         banned_ids = checked_query(k, banned, rows, vocabulary, most=vocabulary)
         ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
@@ -78,17 +79,13 @@ class CompiledExact(OfAnySource):
 
     def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
         """Log-probabilities (N, M) of ids (N, M)."""
-        hidden = self.checked_hidden(hidden)
-        ids = checked_ids(ids, len(hidden), self.matrix.shape[0])
+        vocabulary, width = self.matrix.shape
+        hidden = float_rows(hidden, width)
+        ids = checked_ids(ids, len(hidden), vocabulary)
         log_probs = np.empty(ids.shape, dtype=np.float32)
         rounded, scores, _ = self._buffers(len(hidden))
-        log_probabilities(hidden, self.matrix.record, self.matrix.shape[0], ids, rounded, scores, log_probs)
+        log_probabilities(hidden, self.matrix.record, vocabulary, ids, rounded, scores, log_probs)
         return log_probs
-
-    def checked_hidden(self, hidden: Any) -> np.ndarray:
-        """Hidden vectors (N, D) as contiguous float32 rows, checked for their width."""
-        check_width(hidden, self.matrix.shape[1])
-        return np.ascontiguousarray(hidden, dtype=np.float32)
 
     def _buffers(self, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Buffers for rounded rows, scores and largest scores of up to `ROWS` rows, one set for each thread."""

@@ -12,7 +12,7 @@ from fastdecode_lib.kernels.products import Product
 from fastdecode_lib.projections.queries import check_width, checked_query, only_output
 
 MAX_SCANS = 2
-"""Up to so many candidates, one scan of the scores for each is faster than sorting."""
+"""Number of candidates up to which one scan of the scores for each is faster than sorting."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class Svd(Listed):
     window: int = 64
     full: int = 256
     basis: np.ndarray = field(repr=False)
-    _turn: Matrix = field(init=False, repr=False)
+    _rotation: Matrix = field(init=False, repr=False)
     _preview: Matrix = field(init=False, repr=False)
 
     name = "svd"
@@ -57,9 +57,9 @@ class Svd(Listed):
         super().__post_init__()
         within(self.name, "window", self.window, 1, self.width)
         within(self.name, "full", self.full, 1, self.vocabulary)
-        turn = Matrix.of(self.basis[: self.window], name="The SVD's basis")
-        object.__setattr__(self, "_turn", turn)
-        object.__setattr__(self, "_preview", Matrix.of(turn(self.weight), self.bias, name="The SVD's preview"))
+        rotation = Matrix.of(self.basis[: self.window], name="The SVD's basis")
+        object.__setattr__(self, "_rotation", rotation)
+        object.__setattr__(self, "_preview", Matrix.of(rotation(self.weight), self.bias, name="The SVD's preview"))
 
     @property
     def longest(self) -> int:
@@ -69,22 +69,22 @@ class Svd(Listed):
     @property
     def search_bytes(self) -> float:
         """Bytes of the rotation and the preview."""
-        return self._turn.memory_bytes + self._preview.memory_bytes
+        return self._rotation.memory_bytes + self._preview.memory_bytes
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of weight, basis and preview."""
-        return super().memory_bytes + self._turn.memory_bytes + self._preview.memory_bytes
+        return super().memory_bytes + self._rotation.memory_bytes + self._preview.memory_bytes
 
     def _make_buffers(self, batch: int) -> tuple[Any, ...]:
         stored, listed = super()._make_buffers(batch)
-        turned, previews = (np.empty((batch, m.outputs), np.float32) for m in (self._turn, self._preview))
-        return stored, listed, (turned, previews)
+        rotated, previews = (np.empty((batch, m.outputs), np.float32) for m in (self._rotation, self._preview))
+        return stored, listed, (rotated, previews)
 
     def _run_kernel(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
         stored, listed, staged = self._buffers(len(hidden))
-        turn, preview = self._turn.record, self._preview.record
-        best_previewed(hidden, turn, preview, self.full, *staged, stored, listed, asked, results)
+        rotation, preview = self._rotation.record, self._preview.record
+        best_previewed(hidden, rotation, preview, self.full, *staged, stored, listed, asked, results)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

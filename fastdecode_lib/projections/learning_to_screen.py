@@ -118,7 +118,7 @@ def fit_screened(
     most : int
         Contexts, at most, that weights are learned from, drawn at random; the sets are made of all contexts.
     always : sequence of int
-        Ours: tokens that are active in every cluster, such as the end of the sentence. They are added to the budget.
+        Ours: tokens that are active in every cluster, such as the end of the sentence. They come in addition to the budget.
     at_least : int
         Ours: smaller sets are filled up with the most frequent tokens of all contexts.
     points : float array (r, D), optional

@@ -78,8 +78,8 @@ class Lexical:
         if file is not None:
             if files.tokenizer is None or frequent is not None:
                 raise ValueError(
-                    "A vmap file lists the tokens of every list itself, and needs the model's tokenizer: got frequent, or no "
-                    "tokenizer. Use lexical:file=FILE with `translate`, without frequent."
+                    "A vmap file has its own frequent tokens, and needs the model's tokenizer: got frequent, or no tokenizer. Use "
+                    "lexical:file=FILE with `translate`, without frequent."
                 )
             pieces = files.tokenizer.pieces(range(model.outputs[0].vocabulary))
             sources = files.tokenizer.source_tokens(range(source_vocabulary(model)))

@@ -12,7 +12,7 @@ from fastdecode_lib.kernels.tiles import INT8_FOURS
 from fastdecode_lib.kernels.top_k import SPAN
 from fastdecode_lib.projections.average import per_network
 from fastdecode_lib.projections.exact_compiled import CompiledExact, output_matrix
-from fastdecode_lib.projections.queries import checked_query
+from fastdecode_lib.projections.queries import checked_query, float_rows
 from fastdecode_lib.store import ModelFiles
 
 ROWS = 16
@@ -81,7 +81,7 @@ class Quantised(OfAnySource):
 
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The k best tokens of hidden (N, D), those of the exact projection; a normaliser costs a product in float32."""
-        hidden = self.exact.checked_hidden(hidden)
+        hidden = float_rows(hidden, self.whole.shape[1])
         if normalise or not self.bounds(hidden):
             return self.exact.top_k(hidden, k, banned, normalise)
         return self.top_k_counted(hidden, k, banned)[0]

@@ -103,6 +103,12 @@ def check_width(hidden: Any, width: int) -> None:
         )
 
 
+def float_rows(hidden: Any, width: int) -> np.ndarray:
+    """Hidden vectors (N, width) as contiguous float32 rows, checked for their width."""
+    check_width(hidden, width)
+    return np.ascontiguousarray(hidden, dtype=np.float32)
+
+
 def checked_query(k: int, banned: np.ndarray | None, rows: int, vocabulary: int, most: int | None = None) -> np.ndarray:
     """Banned ids as kernels read them, int64 (1, M) or (N, M); k and the ids are checked.
 

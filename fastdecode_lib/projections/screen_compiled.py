@@ -29,7 +29,7 @@ from fastdecode_lib.kernels.packing import Listing
 from fastdecode_lib.kernels.tiles import LANES
 from fastdecode_lib.kernels.top_k import SPAN
 from fastdecode_lib.projections.active_sets import ActiveSets
-from fastdecode_lib.projections.queries import check_width, checked_ids, checked_query
+from fastdecode_lib.projections.queries import checked_ids, checked_query, float_rows
 from fastdecode_lib.projections.screens import ROWS, SHARING_ROWS, Screen
 
 _NO_NORMALISER = np.zeros(0)
@@ -150,7 +150,7 @@ class ScreenScorer(OfAnySource):
 
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The k best active tokens of hidden (N, D); the normaliser runs over the active ones, banned ones included."""
-        hidden = self._checked(hidden)
+        hidden = float_rows(hidden, self.whole.shape[1])
         rows = len(hidden)
         banned_ids = checked_query(k, banned, rows, self.whole.shape[0])
         ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
@@ -181,7 +181,7 @@ class ScreenScorer(OfAnySource):
 
     def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
         """Log-probabilities (N, M) of ids (N, M) among the active tokens; minus infinity for others."""
-        hidden = self._checked(hidden)
+        hidden = float_rows(hidden, self.whole.shape[1])
         ids = checked_ids(ids, len(hidden), self.whole.shape[0])
         clusters, log_probs = self._nearest(hidden), np.empty(ids.shape, dtype=np.float32)
         if not len(hidden):
@@ -202,7 +202,7 @@ class ScreenScorer(OfAnySource):
 
     def active_scores(self, hidden: Any) -> tuple[np.ndarray, np.ndarray]:
         """The ascending ids (N, M) that are scored for each hidden vector, and their scores; padded with -1 and -inf."""
-        hidden, sets = self._checked(hidden), self._sets
+        hidden, sets = float_rows(hidden, self.whole.shape[1]), self._sets
         clusters = self._nearest(hidden)
         if self._listing is not None and len(hidden):
             active, count = self._union(clusters)
@@ -243,10 +243,6 @@ class ScreenScorer(OfAnySource):
         _, _, _, rounded, scores, _ = self._buffers(len(hidden))
         nearest(hidden, self._router.record, len(self.screen.sets), rounded, scores, clusters)
         return clusters
-
-    def _checked(self, hidden: Any) -> np.ndarray:
-        check_width(hidden, self.whole.shape[1])
-        return np.ascontiguousarray(hidden, dtype=np.float32)
 
     def _single(self) -> tuple[np.ndarray, ...]:
         """Buffers for scoring one row, one set for each thread."""

@@ -21,9 +21,9 @@ Kernels = Literal["auto", "torch", "triton"]
 SHORT = (torch.float16, torch.bfloat16, torch.float32)
 """Formats that the Triton kernels read; they accumulate in float32."""
 MAX_FUSED = 32
-"""Up to so many candidates, the Triton kernels fuse the search with the product."""
+"""Number of candidates up to which the Triton kernels fuse the search with the product."""
 FREE_SHARE = 8
-"""By default, rows of the weight are copied if that takes at most one part in so many of a GPU's free memory."""
+"""By default, rows of the weight are copied if that takes at most one part in `FREE_SHARE` of a GPU's free memory."""
 
 
 class TorchScreenScorer(OfAnySource):

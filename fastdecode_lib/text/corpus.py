@@ -98,8 +98,6 @@ class Tatoeba:
             raise ValueError(f"The corpus has no direction {source}-{target}. Use one of {directions}.")
         foreign = target if source == "en" else source
         path = self.folder / "tatoeba" / f"{split}.en-{foreign}.tsv.gz"
-        if not path.is_file():
-            raise CorpusNotFound(f"A corpus file is missing: {path}. Check --data or FASTDECODE_DATA.")
         english_first = _read_pairs(path)
         return english_first if source == "en" else [(b, a) for a, b in english_first]
 
@@ -129,12 +127,12 @@ class Novels:
         if split not in SPLITS:
             raise ValueError(f"Unknown split: got {split!r}. Use one of {', '.join(SPLITS)}.")
         path = self.folder / "novels" / f"{'valid' if split == 'dev' else split}.txt.gz"
-        if not path.is_file():
-            raise CorpusNotFound(f"A corpus file is missing: {path}. Check --data or FASTDECODE_DATA.")
         return [line.lstrip("\ufeff") for line in _read_lines(path)]
 
 
 def _read_lines(path: Path) -> list[str]:
+    if not path.is_file():
+        raise CorpusNotFound(f"A corpus file is missing: {path}. Check --data or FASTDECODE_DATA.")
     try:
         with gzip.open(path, "rt", encoding="utf-8") as file:
             lines = file.read().split("\n")

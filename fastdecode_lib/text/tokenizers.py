@@ -38,41 +38,32 @@ class Tokenizer(Protocol):
     @property
     def directions(self) -> tuple[Direction, ...]:
         """The (source, target) pairs that the model translates; empty if they are unknown."""
-        ...
 
     @property
     def ordered(self) -> bool:
         """Whether a missing language means the first matching direction."""
-        ...
 
     def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
         """Ids of texts with the language tags that the model needs, padded on the right."""
-        ...
 
     def output_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of texts of the target language, as in a model's outputs without the end."""
-        ...
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of target ids, without end, padding and other special ids."""
-        ...
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The token of each id in the vocabulary's spelling (``▁`` starts a word)."""
-        ...
 
     def source_tokens(self, ids: Iterable[int]) -> list[str]:
         """The token of each source id."""
-        ...
 
     @property
     def language_ids(self) -> frozenset[int]:
         """Ids of all languages of the tokenizer."""
-        ...
 
     def forced_language(self, target: str | None) -> tuple[int, ...]:
         """Ids of the target language that are fed after the start symbol; empty for most models."""
-        ...
 
 
 def padded(rows: Sequence[Sequence[int]], padding: int, languages: Direction | None = None) -> Source:

@@ -256,7 +256,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Auto(Window):
-    """Greedy decoding that drafts as many tokens as pay, or none; it measures while it decodes.
+    """Greedy decoding that drafts as many tokens as pay, and none where none do; it measures while it decodes.
 
     Parameters
     ----------

@@ -68,14 +68,14 @@ class LanguageModel:
             indices = order[start : start + BATCH]
             longest = max(len(rows[i]) for i in indices)
             inputs = np.full((len(indices), longest), -1, dtype=np.int64)
-            for slot, i in enumerate(indices):
-                inputs[slot, : len(rows[i])] = [START, *rows[i][:-1]]
-            nothing = Source(np.zeros((len(indices), 0), dtype=np.int64), np.zeros(len(indices), dtype=np.int64))
+            for row, i in enumerate(indices):
+                inputs[row, : len(rows[i])] = [START, *rows[i][:-1]]
+            no_source = Source(np.zeros((len(indices), 0), dtype=np.int64), np.zeros(len(indices), dtype=np.int64))
             prefix = np.full((len(indices), 1), START, dtype=np.int64)
-            state = self.network.start(self.network.encode(nothing), prefix, longest)
+            state = self.network.start(self.network.encode(no_source), prefix, longest)
             hidden = self.network.step(state, inputs)
-            for slot, i in enumerate(indices):
-                vectors[i] = hidden[slot, : len(rows[i])]
+            for row, i in enumerate(indices):
+                vectors[i] = hidden[row, : len(rows[i])]
         return vectors
 
     def projection(self, spec: str | Projection) -> Projection:

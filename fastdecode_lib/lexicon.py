@@ -82,12 +82,12 @@ class Lexicon:
             )
         check_ids("source", sources, source_vocabulary)
         check_ids("target", targets, vocabulary)
-        links_by_pair = [
+        keys_by_pair = [
             np.add.outer(t.astype(np.int64), s.astype(np.int64) * vocabulary).ravel()
             for s, t in zip(sources, targets, strict=True)
         ]
-        entries = np.unique(np.concatenate([np.unique(chunk) for chunk in _chunks(links_by_pair)]))
-        links = np.concatenate([np.searchsorted(entries, chunk).astype(np.int32) for chunk in _chunks(links_by_pair)])
+        entries = np.unique(np.concatenate([np.unique(chunk) for chunk in _chunks(keys_by_pair)]))
+        links = np.concatenate([np.searchsorted(entries, chunk).astype(np.int32) for chunk in _chunks(keys_by_pair)])
         source_lengths, target_lengths = (np.array([len(ids) for ids in side]) for side in (sources, targets))
         owners = entries // vocabulary
         probabilities = np.ones(len(entries))
@@ -167,15 +167,11 @@ class Lexicon:
                 entry = (source_ids[key.split(" ")[-1]], ids[word])
                 weights[entry] = max(weights.get(entry, 0.0), 1 / (rank + 1))
         sources, targets = (np.array([entry[i] for entry in weights], dtype=np.int64) for i in (0, 1))
-        entry_weights = np.array(list(weights.values()))
+        scores = np.array(list(weights.values()))
         totals = (
-            np.bincount(sources, entry_weights, minlength=len(source_pieces))
-            if len(sources)
-            else np.ones(len(source_pieces))
+            np.bincount(sources, scores, minlength=len(source_pieces)) if len(sources) else np.ones(len(source_pieces))
         )
-        return cls.of_entries(
-            sources, targets, entry_weights / totals[sources], len(source_pieces), len(pieces)
-        ), always
+        return cls.of_entries(sources, targets, scores / totals[sources], len(source_pieces), len(pieces)), always
 
 
 def check_ids(side: str, sentences: Sequence[np.ndarray], vocabulary: int) -> None:

@@ -199,7 +199,7 @@ def _typed(name: str, parameters: Mapping[str, inspect.Parameter], texts: Mappin
     return {key: _value(parameters[key].annotation, text, f"{name}: {key}") for key, text in texts.items()}
 
 
-def _value(hint: Any, text: str, label: str) -> Any:
+def _value(hint: Any, text: str, name: str) -> Any:
     united = typing.get_origin(hint) in (types.UnionType, typing.Union)  # the latter of a Literal or None
     kinds = typing.get_args(hint) if united else (hint,)
     if type(None) in kinds and text.lower() == "none":
@@ -207,19 +207,17 @@ def _value(hint: Any, text: str, label: str) -> Any:
     kind = next(k for k in kinds if k is not type(None))
     if typing.get_origin(kind) is typing.Literal:
         if text not in typing.get_args(kind):
-            raise ValueError(f"{label}: got {text!r}. {nearest(text, typing.get_args(kind))}")
+            raise ValueError(f"{name}: got {text!r}. {nearest(text, typing.get_args(kind))}")
         return text
     if kind is bool:
         if text.lower() not in ("true", "false"):
-            raise ValueError(f"{label} must be true or false, got {text!r}. Example: true.")
+            raise ValueError(f"{name} must be true or false, got {text!r}. Example: true.")
         return text.lower() == "true"
     try:
         return kind(text)
     except ValueError:
-        expected = {"int": "a whole number", "float": "a number"}.get(kind.__name__, kind.__name__)
-        raise ValueError(
-            f"{label} must be {expected}, got {text!r}. Example: {'3' if kind is int else '1.2'}."
-        ) from None
+        noun = {"int": "a whole number", "float": "a number"}.get(kind.__name__, kind.__name__)
+        raise ValueError(f"{name} must be {noun}, got {text!r}. Example: {'3' if kind is int else '1.2'}.") from None
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

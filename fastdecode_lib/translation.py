@@ -518,16 +518,9 @@ def drafting(name: str, model: TranslationModel, source: str | None, target: str
     drafter = _drafter(name, find_checkpoint(name).fingerprint, model.engine, model.dtype, model.device)
     vocabulary = model.network.outputs[0].vocabulary
 
-    def vocabularies(candidate: TranslationModel) -> tuple[Any, ...]:
-        pieces, sources = (
-            getattr(candidate.tokenizer, side)(range(vocabulary)) for side in ("pieces", "source_tokens")
-        )
-        return (
-            candidate.network.outputs[0].vocabulary,
-            pieces,
-            sources,
-            getattr(candidate.tokenizer, "backwards", False),
-        )
+    def vocabularies(loaded: TranslationModel) -> tuple[Any, ...]:
+        pieces, sources = (getattr(loaded.tokenizer, side)(range(vocabulary)) for side in ("pieces", "source_tokens"))
+        return loaded.network.outputs[0].vocabulary, pieces, sources, getattr(loaded.tokenizer, "backwards", False)
 
     if vocabularies(drafter) != vocabularies(model):
         raise ValueError(

@@ -69,7 +69,7 @@ def _train(options: argparse.Namespace) -> int:
                 manifest.refresh()
             print(f"{name}: {'kept' if options.keep else 'bundled'} in {target}")
             continue
-        checkpoint = training.train(
+        path = training.train(
             name,
             data=options.data,
             folder=options.folder,
@@ -80,9 +80,7 @@ def _train(options: argparse.Namespace) -> int:
             stop_at=options.stop_at,
             begin_with=options.begin_with,
         )
-        outcome = (
-            f"the best checkpoint is in {checkpoint}" if checkpoint.is_dir() else "stopped before the first evaluation"
-        )
+        outcome = f"the best checkpoint is in {path}" if path.is_dir() else "stopped before the first evaluation"
         print(f"{name}: {outcome}")
     return 0
 
@@ -92,7 +90,7 @@ def _side_by_side(options: argparse.Namespace) -> int:
     from fastdecode_lib.training.presets import PRESETS
 
     shared = ("data", "folder", "device", "seed", "updates", "stop_at", "begin_with")
-    arguments = [f"--{k.replace('_', '-')}={value}" for k in shared if (value := getattr(options, k)) is not None]
+    flags = [f"--{k.replace('_', '-')}={value}" for k in shared if (value := getattr(options, k)) is not None]
     if unknown := [name for name in options.names if name not in PRESETS]:
         raise UsageError(f"Unknown model to train: got {', '.join(unknown)}. Use {', '.join(PRESETS)}.")
     teachers = {name: getattr(PRESETS[name], "teacher", "") for name in options.names}
@@ -107,9 +105,7 @@ def _side_by_side(options: argparse.Namespace) -> int:
                     print(f"{name}: not begun, since its teacher {teachers[name]} failed", file=sys.stderr)
                 elif len(running) < options.jobs and teachers[name] not in (*waiting, *running):
                     waiting.remove(name)
-                    running[name] = _start(
-                        name, Path(options.folder), [*arguments, f"--threads={options.threads or 1}"]
-                    )
+                    running[name] = _start(name, Path(options.folder), [*flags, f"--threads={options.threads or 1}"])
                     print(f"{name}: begun, see {Path(options.folder) / name / LOG}", flush=True)
             for name, process in list(running.items()):
                 if process.poll() is not None:

@@ -110,10 +110,8 @@ class Probes:
         self.period = min(LONGEST, 2 * self.period) if best == self.previous_best else SHORTEST
         self.last_probe, self.number, self.previous_best = self.passes, self.number + 1, best
         index = WIDTHS.index(best)
-        alternatives = [
-            width for width in (1, *WIDTHS[max(1, index - 1) : index + 2]) if width != best and width <= most
-        ]
-        return alternatives[self.number % len(alternatives)] if alternatives else best
+        widths = [width for width in (1, *WIDTHS[max(1, index - 1) : index + 2]) if width != best and width <= most]
+        return widths[self.number % len(widths)] if widths else best
 
 
 class Experience:
@@ -258,7 +256,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Auto(Window):
-    """Greedy decoding that drafts as many tokens as pay, or none; it measures while it decodes.
+    """Greedy decoding that drafts as many tokens as pay, and none where none do; it measures while it decodes.
 
     Parameters
     ----------

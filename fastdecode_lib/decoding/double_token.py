@@ -119,10 +119,10 @@ class DoubleToken:
                     seconds=seconds,
                 )
             run.start_lap()
-            survivors = np.flatnonzero(~ended)
-            if not len(survivors):
+            alive = np.flatnonzero(~ended)
+            if not len(alive):
                 break
-            run.go_on(survivors, tokens[survivors])
+            run.go_on(alive, tokens[alive])
         outputs = [run.in_order(row) for row in emitted]
         return tuple(Hypothesis(tokens, None, run.reason(tokens)) for tokens in outputs)
 
@@ -135,25 +135,23 @@ class DoubleToken:
             candidates = run.scorer().top_k(hidden, keep, constraints.forbidden(slots), normalise=True)
             log_probs = _log_probabilities(candidates).reshape(len(run.rows), group, -1)
             ids = candidates.ids.reshape(log_probs.shape)
-            survivors: list[tuple[int, Lane]] = []
+            alive: list[tuple[int, Lane]] = []
             offset, searched = 0, []
             for row in np.unique(run.rows):
                 search, lanes = searches[row], int((run.rows == row).sum())
                 rows = slice(offset, offset + lanes)
                 search.advance(ids[rows], log_probs[rows], slots[:group])
                 if not search.finished:
-                    survivors += [(offset + lane.parent, lane) for lane in search.live]
+                    alive += [(offset + lane.parent, lane) for lane in search.live]
                 searched.append((search, lanes))
                 offset += lanes
             seconds = run.lap()
             for search, lanes in searched:
                 search.passes.append((lanes * group, seconds))
             run.start_lap()
-            if not survivors:
+            if not alive:
                 break
-            run.go_on(
-                np.array([parent for parent, _ in survivors]), np.array([lane.tokens[-group:] for _, lane in survivors])
-            )
+            run.go_on(np.array([parent for parent, _ in alive]), np.array([lane.tokens[-group:] for _, lane in alive]))
         grown = [list(search.iterations(row)) for row, search in enumerate(searches)]
         for call in range(max(map(len, grown))):
             yield from (passes[call] for passes in grown if call < len(passes))

@@ -104,7 +104,7 @@ class Hybrid(_Blocks):
     block : int
         Positions solved together.
     length : int, optional
-        Tokens decoded in blocks; ``ceil(ratio * S) + extra`` by default.
+        Number of tokens decoded in blocks; ``ceil(ratio * S) + extra`` by default.
     """
 
     block: int = 3

@@ -75,14 +75,12 @@ class Drafting:
             first_tokens = {*ids[:, 1].tolist()} if ids.shape[1] > 1 else {config.forced_bos_token_id}
             self.direction = self._direction(self.loaded, source, first_tokens)
 
-    def _direction(
-        self, loaded: TranslationModel, source: Source, first_tokens: set[int]
-    ) -> tuple[str | None, str | None]:
+    def _direction(self, loaded: TranslationModel, source: Source, first: set[int]) -> tuple[str | None, str | None]:
         """The one direction with a draft table whose tag all sources have, and with whose language all outputs begin."""
         fitting = []
         for pair, (tag, target) in self._frames(loaded).items():
             tagged = source.ids.shape[1] >= len(tag) and (source.ids[:, : len(tag)] == tag).all()
-            if tagged and (not target or first_tokens == set(target)):
+            if tagged and (not target or first == set(target)):
                 fitting.append(pair)
         return fitting[0] if len(fitting) == 1 else (None, None)
 

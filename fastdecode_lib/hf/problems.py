@@ -54,10 +54,8 @@ def problems(
     squeezed = model.config.model_type == "m2m_100" and ids.shape[1] > 1 and (ids == model.config.pad_token_id).any()
     if squeezed or (mask is not None and not bool(mask.all())):
         yield f"decoder_input_ids must be without padding: got {ids.tolist()}. Give the rows prompts of the same length."
-    if unsupported := [
-        name for name in ("decoder_position_ids", "decoder_inputs_embeds") if inputs.get(name) is not None
-    ]:
-        yield f"The decoder's prompt is given as ids: got {', '.join(unsupported)}. Give decoder_input_ids instead."
+    if extra := [name for name in ("decoder_position_ids", "decoder_inputs_embeds") if inputs.get(name) is not None]:
+        yield f"The decoder's prompt is given as ids: got {', '.join(extra)}. Give decoder_input_ids instead."
     if source is not None and not bool(source.any(-1).all()):
         yield "A source without tokens cannot be decoded: got a row of zeros in attention_mask. Leave that sentence out."
     if streamer is not None and len(ids) > 1:

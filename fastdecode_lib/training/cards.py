@@ -51,17 +51,17 @@ def _signatures() -> list[str]:
     return [f"{ {'bleu': 'BLEU', 'chrf': 'chrF'}[name] }: `{signature}`" for name, signature in signatures().items()]
 
 
-def _checkpoint(preset: Recipe, evaluation: dict[str, Any], unit: str, score: str, planned: bool = True) -> str:
+def _checkpoint(preset: Recipe, entry: dict[str, Any], unit: str, score: str, planned: bool = True) -> str:
     """The checkpoint's run and update, and the score that chose it."""
-    of = f" of {evaluation['planned']:,}" if planned else ""
-    average = "the running average of the weights" if evaluation["averaged"] else "the last weights"
+    of = f" of {entry['planned']:,}" if planned else ""
+    average = "the running average of the weights" if entry["averaged"] else "the last weights"
     return (
-        f"Command: `{evaluation['command']}`. This checkpoint: update {evaluation['update']:,}{of} (batches of "
+        f"Command: `{entry['command']}`. This checkpoint: update {entry['update']:,}{of} (batches of "
         f"at most {preset.tokens_per_update:,} padded {unit}), {average}, chosen by {score}."
     )
 
 
-def marian_card(preset: Preset, rows: Rows, evaluation: dict[str, Any]) -> str:
+def marian_card(preset: Preset, rows: Rows, entry: dict[str, Any]) -> str:
     """Card of a Marian-shaped model of several directions."""
     by_direction = {(row["name"], row["sentences"]): row for row in rows}
     cells = (
@@ -83,9 +83,7 @@ def marian_card(preset: Preset, rows: Rows, evaluation: dict[str, Any]) -> str:
         [
             f"Data: {TATOEBA}{preset.joined_share:g} times as many joined two to four at a time. Dev and test sentences are "
             "held out by a hash of the English side over all languages.",
-            _checkpoint(
-                preset, evaluation, "target tokens", f"mean dev chrF ({evaluation['dev_chrf']:.1f})", planned=False
-            ),
+            _checkpoint(preset, entry, "target tokens", f"mean dev chrF ({entry['dev_chrf']:.1f})", planned=False),
             f"bfloat16 autocast; {_recipe(preset)}.",
         ],
         [
@@ -104,7 +102,7 @@ def marian_card(preset: Preset, rows: Rows, evaluation: dict[str, Any]) -> str:
     )
 
 
-def recurrent_card(preset: RecurrentPreset, rows: Rows, evaluation: dict[str, Any]) -> str:
+def recurrent_card(preset: RecurrentPreset, rows: Rows, entry: dict[str, Any]) -> str:
     """Card of a word-based recurrent model of Devlin (2017)."""
     shape, ((source, target),) = preset.shape, preset.directions
     cell = shape.cell.upper()
@@ -122,14 +120,14 @@ def recurrent_card(preset: RecurrentPreset, rows: Rows, evaluation: dict[str, An
         ],
         [
             f"Data: {TATOEBA}{preset.joined_share:g} times as many joined two to four at a time.",
-            _checkpoint(preset, evaluation, "target tokens", f"dev chrF ({evaluation['dev_chrf']:.1f})"),
+            _checkpoint(preset, entry, "target tokens", f"dev chrF ({entry['dev_chrf']:.1f})"),
             f"float32; {_recipe(preset)}; weights clipped to [-1, 1], relus to [0, 10].",
         ],
         ["## Scores on the test split (greedy, float32, unknown words replaced)", *_quality(rows)],
     )
 
 
-def group_card(preset: GroupPreset, rows: Rows, evaluation: dict[str, Any]) -> str:
+def group_card(preset: GroupPreset, rows: Rows, entry: dict[str, Any]) -> str:
     """Card of a system of Imamura and Sumita (2020)."""
     number = {1: "one token", 2: "two tokens", 3: "three tokens", 4: "four tokens"}[preset.tokens_per_step]
     direction = {
@@ -153,7 +151,7 @@ def group_card(preset: GroupPreset, rows: Rows, evaluation: dict[str, Any]) -> s
         ],
         [
             f"Data: {TATOEBA}{preset.joined_share:g} times as many joined two to eight at a time.",
-            _checkpoint(preset, evaluation, "target tokens", f"dev chrF ({evaluation['dev_chrf']:.1f})"),
+            _checkpoint(preset, entry, "target tokens", f"dev chrF ({entry['dev_chrf']:.1f})"),
             f"float32 (bfloat16 where the hardware has it); {_recipe(preset)}.",
             *([f"Targets: the translations by {preset.teacher}, not the references."] if preset.teacher else []),
         ],
@@ -161,9 +159,9 @@ def group_card(preset: GroupPreset, rows: Rows, evaluation: dict[str, Any]) -> s
     )
 
 
-def language_card(preset: LanguagePreset, rows: Rows, evaluation: dict[str, Any]) -> str:
+def language_card(preset: LanguagePreset, rows: Rows, entry: dict[str, Any]) -> str:
     """Card of a word-based language model of Chen et al. (2019)."""
-    shape, perplexity = preset.shape, math.exp(-evaluation["dev_log_probability"])
+    shape, perplexity = preset.shape, math.exp(-entry["dev_log_probability"])
     cells = (
         [row["name"], f"{row['count']:,}", f"{row['words']:,}", f"{row['unknown']:.1%}", f"{row['perplexity']:.1f}"]
         for row in rows
@@ -179,7 +177,7 @@ def language_card(preset: LanguagePreset, rows: Rows, evaluation: dict[str, Any]
         ],
         [
             "Data: sentences of 97 English novels published from 1832 to 1928 (public domain), each read from its beginning.",
-            _checkpoint(preset, evaluation, "words", f"dev perplexity ({perplexity:.1f})"),
+            _checkpoint(preset, entry, "words", f"dev perplexity ({perplexity:.1f})"),
             f"float32; {_recipe(preset)}.",
         ],
         [

@@ -145,11 +145,9 @@ def _translated(
             save_file(tensors, temporary)
     try:
         tensors, _ = read_tensors(path)
-        source_ids, output_ids = (
-            np.split(tensors[n], np.cumsum(tensors[f"{n}_lengths"])[:-1]) for n in ("source", "output")
-        )
+        sources, outputs = (np.split(tensors[n], np.cumsum(tensors[f"{n}_lengths"])[:-1]) for n in ("source", "output"))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"Kept translations are damaged: {path}: {error!r}. Delete the file to make them again."
         ) from error
-    return source_ids, output_ids
+    return sources, outputs

@@ -91,14 +91,12 @@ class GroupLearner(TranslationLearner):
         length_loss = functional.cross_entropy(functional.linear(mean, self.model.length.weight).float(), lengths - 1)
         return self._smoothed(hidden[masked], target[masked]) + LENGTH_WEIGHT * length_loss
 
-    def _hidden(
-        self, source: torch.Tensor, inputs: torch.Tensor, mask: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _hidden(self, source: torch.Tensor, fed: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Hidden vectors (B, T, D) of the decoder and (B, S, D) of the encoder."""
         outputs = self.model.model(
             input_ids=source,
             attention_mask=source != PADDING,
-            decoder_input_ids=inputs,
+            decoder_input_ids=fed,
             decoder_attention_mask=mask,
             use_cache=False,
         )

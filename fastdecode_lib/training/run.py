@@ -132,34 +132,32 @@ class Run:
             for key in file.keys():  # noqa: SIM118
                 kind, name = key.split(".", 1)
                 stored.setdefault(name, {})[kind] = file.get_tensor(key).to(self.device)
-        optimiser_of = {
-            id(p): optimiser for optimiser, _ in self.optimisers for p in optimiser.param_groups[0]["params"]
-        }
+        states = self._optimiser_states()
         for name, parameter in self.parameters.items():
             tensors = stored[name]
             parameter.data.copy_(tensors.pop("model"))
             self.average[name].copy_(tensors.pop("average"))
-            optimiser_of[id(parameter)].state[parameter] = tensors
+            states[id(parameter)][parameter] = tensors
         for optimiser, _ in self.optimisers:
             if len({frozenset(state) for state in optimiser.state.values()}) > 1:
                 raise KeyError("the state of a parameter")
         for key in ("update", "epoch", "seen_in_epoch", "seconds", "processor_seconds"):
             setattr(self, key, position[key])
 
+    def _optimiser_states(self) -> dict[int, Any]:
+        """The optimiser's table of states for each parameter, by its id."""
+        return {id(p): optimiser.state for optimiser, _ in self.optimisers for p in optimiser.param_groups[0]["params"]}
+
     def save(self, file: str = CHECKPOINT) -> None:
         """Write everything that a later process needs to continue the run."""
         from safetensors.torch import save_file
 
-        optimiser_of = {
-            id(p): optimiser for optimiser, _ in self.optimisers for p in optimiser.param_groups[0]["params"]
-        }
+        states = self._optimiser_states()
         tensors = {}
         for name, parameter in self.parameters.items():
             tensors[f"model.{name}"] = parameter.detach()
             tensors[f"average.{name}"] = self.average[name]
-            tensors |= {
-                f"{kind}.{name}": tensor for kind, tensor in optimiser_of[id(parameter)].state[parameter].items()
-            }
+            tensors |= {f"{kind}.{name}": tensor for kind, tensor in states[id(parameter)][parameter].items()}
         keys = ("update", "epoch", "seen_in_epoch", "seconds", "processor_seconds", "history")
         state = {"planned": self.preset.updates} | {key: getattr(self, key) for key in keys}
         with atomic_file(self.work / file) as temporary:

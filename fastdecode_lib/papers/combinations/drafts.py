@@ -135,9 +135,7 @@ class Amount:
 
 TIMED = {
     Scale.TINY: Amount(2, 2, (3,), ("float32", "int8"), (4, 3), 16_500),
-    Scale.LAPTOP: Amount(
-        8, 7, (3, 4), ("float32", "int8"), (OPUS.encoder_layers, OPUS.decoder_layers), OPUS.vocabulary
-    ),
+    Scale.LAPTOP: Amount(8, 7, (3, 4), ("float32", "int8"), (6, 6), OPUS.vocabulary),
     Scale.PAPER: Amount(100, 11, (2, 3, 4, 5, 6, 8), ("float32", "int16", "int8"), (6, 6), OPUS.vocabulary),
 }
 TIMED_SETS = ("joined", "technical")

@@ -21,7 +21,7 @@ from fastdecode_lib.measuring.referee import measure
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
 from fastdecode_lib.papers.shared.grown import grown, grown_head, grown_table
 from fastdecode_lib.papers.shared.random_models import OPUS
-from fastdecode_lib.papers.shared.rows import speedup_of, table_of
+from fastdecode_lib.papers.shared.rows import median, speedup_of, table_of
 from fastdecode_lib.projections.quantised import Quantised
 from fastdecode_lib.text.corpus import join_pairs, spread_over
 from fastdecode_lib.text.sentences import TECHNICAL, own_pairs
@@ -219,7 +219,7 @@ def _timed(
                 / cost.seconds(counted["passes"].mean(), counted["positions"].mean()),
                 **speedup_of(base, m, run.seed),
                 "cost": float(np.interp(width, WIDTHS, cost.passes) / cost.passes[0]),
-                "encoder_share": cost.encoder * len(texts) / float(np.median(base.seconds)),
+                "encoder_share": cost.encoder * len(texts) / median(base),
                 "seconds": m.seconds.tolist(),
             }
         )

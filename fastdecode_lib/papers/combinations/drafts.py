@@ -21,7 +21,7 @@ from fastdecode_lib.measuring.referee import measure
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
 from fastdecode_lib.papers.shared.grown import grown, grown_head, grown_table
 from fastdecode_lib.papers.shared.random_models import OPUS
-from fastdecode_lib.papers.shared.rows import speedup_of, table_of
+from fastdecode_lib.papers.shared.rows import median, speedup_of, table_of
 from fastdecode_lib.projections.quantised import Quantised
 from fastdecode_lib.text.corpus import join_pairs, spread_over
 from fastdecode_lib.text.sentences import TECHNICAL, own_pairs
@@ -135,9 +135,7 @@ class Amount:
 
 TIMED = {
     Scale.TINY: Amount(2, 2, (3,), ("float32", "int8"), (4, 3), 16_500),
-    Scale.LAPTOP: Amount(
-        8, 7, (3, 4), ("float32", "int8"), (OPUS.encoder_layers, OPUS.decoder_layers), OPUS.vocabulary
-    ),
+    Scale.LAPTOP: Amount(8, 7, (3, 4), ("float32", "int8"), (6, 6), OPUS.vocabulary),
     Scale.PAPER: Amount(100, 11, (2, 3, 4, 5, 6, 8), ("float32", "int16", "int8"), (6, 6), OPUS.vocabulary),
 }
 TIMED_SETS = ("joined", "technical")
@@ -221,7 +219,7 @@ def _timed(
                 / cost.seconds(counted["passes"].mean(), counted["positions"].mean()),
                 **speedup_of(base, m, run.seed),
                 "cost": float(np.interp(width, WIDTHS, cost.passes) / cost.passes[0]),
-                "encoder_share": cost.encoder * len(texts) / float(np.median(base.seconds)),
+                "encoder_share": cost.encoder * len(texts) / median(base),
                 "seconds": m.seconds.tolist(),
             }
         )

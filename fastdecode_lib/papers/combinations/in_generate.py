@@ -1,6 +1,7 @@
 """Gain of `hf.window` inside Hugging Face's `generate`, by batch size: with the model's drafts, and without drafts."""
 
 import warnings
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -36,24 +37,20 @@ def in_generate(run: CorpusRun) -> pd.DataFrame:
 
     model = load(BASE, device="cpu", engine="compiled")
     generators: dict[str, Any] = {
+        "generate": None,
         "without": hf.window(1, "pad"),
         "speedup": hf.window(),
         "head": hf.window(3, "ngram+lexicon+head"),
     }
     module, texts = _module(model), texts_of(run, SENTENCES[run.scale], *SETS[:1] if run.tiny else SETS)
-    cells = [(set_name, batch) for set_name in texts for batch in BATCHES[run.scale]]
     rows: list[dict[str, Any]] = []
-    for set_name, batch in tqdm(cells, unit="cell", disable=not run.progress):
-        systems = [
-            _system(name, module, model, batch, custom) for name, custom in [("generate", None), *generators.items()]
-        ]
+    for set_name, batch in tqdm([*product(texts, BATCHES[run.scale])], unit="cell", disable=not run.progress):
+        systems = [_system(name, module, model, batch, custom) for name, custom in generators.items()]
         plain, *timings = measure(systems, [model.encode(texts[set_name], *DIRECTION)], runs=ROUNDS[run.scale])
         identical = [
             a == b for m in timings for a, b in zip(outputs_of(plain.outputs[0]), outputs_of(m.outputs[0]), strict=True)
         ]
-        ratios = [
-            ratio_of(name, plain.seconds, m.seconds, run.seed) for name, m in zip(generators, timings, strict=True)
-        ]
+        ratios = [ratio_of(m.name, plain.seconds, m.seconds, run.seed) for m in timings]
         rows.append(
             {
                 "name": f"{set_name}, batch {batch}",

@@ -1,5 +1,6 @@
 """`auto`, greedy decoding and a fixed window, measured where drafting pays and where it does not."""
 
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -32,9 +33,7 @@ def auto(run: CorpusRun) -> pd.DataFrame:
     from tqdm.auto import tqdm
 
     texts = texts_of(run, SENTENCES[run.scale], *SETS[:1] if run.tiny else SETS)
-    cells = [
-        (precision, set_name, batch) for precision in PRECISIONS for set_name in texts for batch in BATCHES[run.scale]
-    ]
+    cells = [*product(PRECISIONS, texts, BATCHES[run.scale])]
     rows: list[dict[str, Any]] = []
     models = {precision: load(BASE, device="cpu", engine="compiled", precision=precision) for precision in PRECISIONS}
     for precision, set_name, batch in tqdm(cells, unit="cell", disable=not run.progress):

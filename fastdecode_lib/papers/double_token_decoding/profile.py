@@ -164,7 +164,7 @@ def screened_vocabulary(run: Run) -> pd.DataFrame:
                     "projection": label,
                     "group": f"{label}, beam {beam}",
                     **timing_columns(timings[number // 2 * 2], m, run.seed),
-                    "over_exact": float(np.median(timings[0].seconds) / np.median(m.seconds)),
+                    "over_exact": median(timings[0]) / median(m),
                 }
             )
     return table_of(rows, run, share=SHARE, sets=SETS)

@@ -124,9 +124,8 @@ def _decoded(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
     recorded, amount = situation(name, run), AMOUNTS[run.scale]
     loaded, (source, target) = recorded.loaded, recorded.direction.split("-")
     pairs = run.pairs(source, target)
-    pairs = spread_over(
-        pairs[2::3] if run.tiny else pairs, amount.sentences
-    )  # the third of our own that is not fitted on
+    # in a tiny run, the third of our own sentences that nothing is fitted on
+    pairs = spread_over(pairs[2::3] if run.tiny else pairs, amount.sentences)
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
     sources = [loaded.encode([text], source, target) for text in spread_over(texts, amount.timed)]
     by_method = {m: _decoding(name, m, run) for m in ("exact", "fgd", "screened")}
@@ -313,7 +312,7 @@ def _perplexities(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
             "perplexity": perplexity(projection, hidden, gold),
             "microseconds": 1e6 * median(m) / len(pairs),
             **speedup_of(timings[0], m, run.seed),
-            "over_exact": float(np.median(timings[1].seconds) / np.median(m.seconds)),
+            "over_exact": median(timings[1]) / median(m),
         }
 
 

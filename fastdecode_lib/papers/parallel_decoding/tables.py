@@ -402,14 +402,10 @@ def dependencies(run: ModelRun) -> pd.DataFrame:
             part = statistics(session, texts, replace, control=control, seed=run.seed, progress=run.progress)
             parts.append(part.assign(direction="-".join(direction)))
     keys = ["replace", "control", "measure", "group"]
-    by_direction = pd.concat(parts)[lambda rows: rows["count"] > 0]
-    weighted = (
-        by_direction.assign(hits=by_direction["share"] * by_direction["count"])
-        .groupby(keys, sort=False)[["hits", "count"]]
-        .sum()
-    )
+    shares = pd.concat(parts)[lambda rows: rows["count"] > 0]
+    weighted = shares.assign(hits=shares["share"] * shares["count"]).groupby(keys, sort=False)[["hits", "count"]].sum()
     mean = weighted.assign(share=weighted["hits"] / weighted["count"]).drop(columns="hits").reset_index()
-    frame = pd.concat([by_direction, mean.assign(name=model.name, direction="all")], ignore_index=True)
+    frame = pd.concat([shares, mean.assign(name=model.name, direction="all")], ignore_index=True)
     frame["variant"] = frame["replace"].where(frame["control"] == "none", frame["control"])
     frame["distance"] = frame["group"].where((frame["measure"] == "changed") & (frame["group"] != "all"), None)
     return table_of(frame, run, model, sentences=len(texts))

@@ -53,7 +53,7 @@ AMOUNTS = {
     Scale.PAPER: Amount(1_000_000, 100_000, 400_000),
 }
 HELD_OUT_LIMITS = {"novels-large": 10_000, "novels-cased": 10_000}
-"""Most contexts of a held-out split, for models whose output matrices are so large that a hundred settings take hours."""
+"""Most contexts of a held-out split, for models of which a hundred settings compare each vector with many millions of weights."""
 
 
 @dataclass(frozen=True)

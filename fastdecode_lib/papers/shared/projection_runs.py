@@ -13,7 +13,7 @@ from fastdecode_lib.measuring.counting import Proxy
 from fastdecode_lib.measuring.referee import System, measure
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.shared.contexts_of import Situation, arrays
-from fastdecode_lib.papers.shared.rows import speedup_of
+from fastdecode_lib.papers.shared.rows import median, speedup_of
 from fastdecode_lib.projections.active_sets import sampled
 from fastdecode_lib.projections.clustering import fit_clustered
 from fastdecode_lib.projections.exact_compiled import CompiledExact
@@ -262,11 +262,11 @@ def timed_settings(
     } | rows  # fmt: skip
     exact = next((m for m in timings if m.name == EXACT), None)
     for m in timings:
-        microseconds = 1e6 * np.median(m.seconds) / len(vectors)
+        microseconds = 1e6 * median(m) / len(vectors)
         rows[m.name] |= {
             "microseconds": microseconds,
             **speedup_of(timings[0], m, seed),
-            "over_exact": float(np.median(exact.seconds) / np.median(m.seconds)) if exact else None,
+            "over_exact": median(exact) / median(m) if exact else None,
             "gigabytes_per_second": rows[m.name]["bytes_read"] / microseconds / 1e3,
             "seconds": m.seconds.tolist(),
         }

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fastdecode_lib import registry
@@ -19,7 +18,7 @@ from fastdecode_lib.papers.shared.batches import batch_system
 from fastdecode_lib.papers.shared.contexts_of import Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import FIRST_ROUND, GRIDS, extra_bytes, precision_judge, reaching
 from fastdecode_lib.papers.shared.rivals import JUDGED_ON, rival_settings
-from fastdecode_lib.papers.shared.rows import speedup_of
+from fastdecode_lib.papers.shared.rows import median, speedup_of
 from fastdecode_lib.papers.vocabulary_clusters.tables import (
     NAME,
     PROTOCOLS,
@@ -167,9 +166,7 @@ def end_to_end(run: CorpusRun) -> pd.DataFrame:
                     "rare_recall": _recall(translations, references, rare),
                     "rare_words": sum(rare.values()),
                     **speedup_of(timings[0], m, run.seed),
-                    "over_greedy": float(
-                        np.median(timings[-1 if label != "greedy" else 0].seconds) / np.median(m.seconds)
-                    ),
+                    "over_greedy": median(timings[-1 if label != "greedy" else 0]) / median(m),
                     "megabytes": extra_bytes(projection, recorded.matrix) / 1e6,
                 }
             )
@@ -197,7 +194,7 @@ def step_share(run: CorpusRun) -> pd.DataFrame:
             decoding = batch_system("whole", network, decoder, projection, constraints)
             calls = _projection_system(network, decoder, projection, constraints)
             call_times, decoding_times = measure([calls, decoding], parts, runs=amount.rounds, progress=run.progress)
-            share = float(np.median(call_times.seconds) / np.median(decoding_times.seconds))
+            share = median(call_times) / median(decoding_times)
             rows.append(
                 {
                     "name": f"{protocol}, {name}",

@@ -123,7 +123,7 @@ def _rows(
     seed: int,
 ) -> Iterator[dict[str, Any]]:
     """A row for each system timed at a share; the first two score all tokens, and `bytes_read` is by system, of a call."""
-    dense = min(timings[:2], key=lambda m: median(m))
+    dense = min(timings[:2], key=median)
     expected = {m.name: m.outputs for m in timings}
     for m in timings:
         seconds = m.seconds / calls

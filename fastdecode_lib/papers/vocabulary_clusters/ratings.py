@@ -1,7 +1,7 @@
 """Outputs rated blind, side by side (Amer et al., 2022, table 6); one file because all of it reads the study's SQLite schema.
 
 `sample_pairs` draws pairs whose outputs differ; a `Study` keeps them and their ratings in one SQLite file and compares the
-systems as table 6 does, with a paired test beside the paper's unpaired one.
+systems as table 6 does, with the paper's unpaired test and a paired one.
 """
 
 import csv

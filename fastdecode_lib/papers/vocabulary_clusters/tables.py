@@ -58,7 +58,7 @@ class Amount:
         Sentences of a direction for quality, and for time.
     rounds : int
     directions : int
-        The first so many directions are measured.
+        Number of directions measured, from the first.
     longest : int or None
         Most tokens of an output.
     """

@@ -356,9 +356,8 @@ class Session:
         if source is not None and verify and self.has_greedy and hypotheses[0].stop != "interrupted":
             greedy = registry.decoder("greedy")
             greedy_outputs = drain(greedy.iterate(self.model.network, self.model.exact, source, self.constraints))
-            for trace, greedy_output in zip(
-                traces, greedy_outputs, strict=True
-            ):  # the pass over a prefix is not counted
+            # The pass over a prefix is not counted.
+            for trace, greedy_output in zip(traces, greedy_outputs, strict=True):
                 trace.greedy = {"calls": len(greedy_output.tokens), "identical": greedy_output.tokens == trace.tokens}
         for row, trace in enumerate(traces):
             self._finish(trace, None if source is None else source.row(row))

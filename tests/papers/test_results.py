@@ -277,14 +277,14 @@ def test_what_the_conclusions_say_of_sharp_models():
 def test_what_the_conclusions_say_of_the_cube():
     cube = committed("combinations.cube")
     lost = cube["agreement"] < LEAST_AGREEMENT
-    assert lost.sum() == 72
+    assert lost.sum() == 84
     rows = cube.set_index(["model", "decoder", "projection", "precision"])
     fast = rows.loc[("tatoeba-small", "greedy", "clustered", "int8")]
     plain = rows.loc[("tatoeba-small", "greedy", "exact", "float32")]
-    assert round(fast["speedup"], 1) == 4.1 and round(fast["agreement"], 2) == 0.61
-    assert round(plain["bleu"] - fast["bleu"], 1) == 0.2
+    assert round(fast["speedup"], 1) == 4.0 and round(fast["agreement"], 2) == 0.33
+    assert round(plain["bleu"] - fast["bleu"], 1) == 0.3
     lossless = rows.loc[("tatoeba-small", "greedy", "quantised", "float32")]
-    assert [round(lossless[f"speedup{end}"], 1) for end in ("", "_low", "_high")] == [1.8, 1.6, 1.9]
+    assert [round(lossless[f"speedup{end}"], 1) for end in ("", "_low", "_high")] == [1.6, 1.4, 1.6]
     base = cube[(cube["speedup"] == 1) & cube["lossless"].eq(True)].set_index("model")["decoder"]
     parts = (
         (cube["decoder"] != cube["model"].map(base)).astype(int)
@@ -292,7 +292,11 @@ def test_what_the_conclusions_say_of_the_cube():
         + (cube["precision"] != "float32")
     )
     several = cube[(parts > 1) & ~lost & cube["speedup"].notna()]
-    assert len(several) == 146 and round((several["product"] > several["speedup"]).mean(), 2) == 0.99
+    assert len(several) == 194 and round((several["product"] > several["speedup"]).mean(), 2) == 0.90
+    assert round((several["product"] > several["speedup_high"]).mean(), 2) == 0.76
+    assert (
+        not plain["noisy"] and not fast["noisy"] and not rows.loc[("tatoeba-small", "greedy", "exact", "int8")]["noisy"]
+    )
 
 
 def test_the_papers_values_stand_in_our_rows():
@@ -391,7 +395,10 @@ def test_no_reader_meets_the_numbers_of_papers():
 def test_the_page_has_every_table_that_declares_how_it_is_read_with_its_machine_and_its_noise():
     (paper,) = (paper for paper in papers() if paper.stem == "sharp_models")
     text = page.page(paper)
-    assert "20 of 20 rows are noisy." in text.partition("## Table 1")[2].partition("\n## ")[0]
+    timed = committed("sharp_models.table2").query("kind == 'measured'")
+    noisy = f"{(timed.note == 'noisy').sum()} of {len(timed)} rows are noisy."
+    assert noisy in text.partition("## Table 2")[2].partition("\n## ")[0]
+    assert "noisy" not in text.partition("## Table 1")[2].partition("\n## ")[0].partition("[Raw]")[2]
     for experiment in paper.experiments:
         assert (f"\n## {experiment.title}\n" in text) == bool(experiment.on_page or experiment.chart)
         assert not experiment.on_page or experiment.note in text
@@ -441,8 +448,8 @@ def test_numbers_in_notes_follow_from_the_results():
 def test_an_outcome_is_shown_under_its_command(capsys):
     assert committed_result("parallel_decoding.cost", len) == len(committed("parallel_decoding.cost"))
     command, machine = capsys.readouterr().out.splitlines()
-    assert command.startswith("fastdecode experiment parallel_decoding") and "AMD" in machine
-    assert machine.endswith("; torch engine; 1 thread")
+    assert command.startswith("fastdecode experiment parallel_decoding") and "Intel" in machine
+    assert machine.endswith("; compiled engine; 1 thread")
     committed_result("sharp_models.steps", len)
     assert "engine" not in capsys.readouterr().out, "its rows name the engines"
     assert committed_result("nothing", len) is None
@@ -576,8 +583,10 @@ def test_a_headline_names_one_row():
     systems = committed("double_token_decoding.table2").query("set == 'single'").set_index("system").bleu
     lost = f"{systems['single_token_l2r'] - systems['bidirectional']:.1f} BLEU less"
     assert any(lost in headline.instead for headline in headlines.HEADLINES)
-    steps = committed("sharp_models.steps").set_index("name")
-    assert f"{steps.ratio['tatoeba-small, hf float32']:.1f} times as fast" in page.landing()
+    steps = committed("sharp_models.steps").set_index("name").ratio["tatoeba-small, hf float32"]
+    shares = 1 / committed("parallel_decoding.table1").query("name == 'hf'").speedup
+    said = " ".join(page.landing().split())
+    assert f"{shares.min():.1f} to {shares.max():.1f} times as fast" in said and f"and {steps:.1f} times on" in said
 
 
 @pytest.mark.parametrize("stem", ["vocabulary_clusters", "parallel_decoding"])

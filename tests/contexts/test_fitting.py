@@ -345,7 +345,7 @@ def test_bad_input(model: TranslationModel, screens: Path, tmp_path: Path, maria
         ("quantised:k=1", "The projection quantised has no options"),
         ("svd:windw=3", "Unknown option of svd: got 'windw'. Did you mean 'window'"),
         ("svd:window=x", "svd: window must be a whole number, got 'x'"),
-        ("adaptive", "The projection adaptive needs the folder it was saved in"),
+        ("adaptive", "The projection adaptive needs the folder that it was saved in"),
     ):
         with pytest.raises(ValueError, match=message):
             session(spec)

@@ -111,8 +111,8 @@ engine's attention became faster; a table of other weights than those bundled no
 
 {table}
 
-{noisy}Against Hugging Face's `generate` our greedy decoding, the baseline here, is itself 2.0 to 2.4 times as fast on the
-bundled model on an Intel Xeon with AMX, and 4.3 times on an AMD EPYC.
+{noisy}Against Hugging Face's `generate` our greedy decoding, the baseline here, is itself 2.0 to 2.5 times as fast on the
+bundled model.
 
 {links}
 - [The bundled models](models.md): quality, and all decoders beside Hugging Face and CTranslate2

@@ -51,10 +51,10 @@ class WithTail(OfAnySource):
 
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The best tokens of the projection; the normaliser runs over the vocabulary."""
-        candidates: Candidates = self.inner.top_k(hidden, k, banned)
-        no_ids = np.empty((len(candidates.ids), 0), dtype=np.int64)
+        best: Candidates = self.inner.top_k(hidden, k, banned)
+        no_ids = np.empty((len(best.ids), 0), dtype=np.int64)
         log_normaliser = self._mixed(hidden, no_ids)[1] if normalise else None
-        return candidates._replace(log_normaliser=log_normaliser, support="vocabulary")
+        return Candidates(best.ids, best.scores, best.num_active, log_normaliser, "vocabulary", best.cluster)
 
     def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
         """Log-probabilities (N, M) of ids (N, M) over the vocabulary."""

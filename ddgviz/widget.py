@@ -187,7 +187,7 @@ class Picture(anywidget.AnyWidget):
                 {"event": "iteration"} | next(records) if event["event"] == "iteration" else _bare(event)
                 for event in pending
             ]
-            news = {k: v for k, v in news.items() if (v or isinstance(v, str)) and v != self._spoken.get(k)}
+            news = {key: value for key, value in news.items() if self._is_news(key, value)}
             self._spoken |= {key: value for key, value in news.items() if isinstance(value, str)}
             self.send({"k": "rows", "seq": first, "words": news, "events": events}, buffers=[buffer])
             remaining = self._sealed + SEAL_EVERY - self._sent
@@ -195,6 +195,10 @@ class Picture(anywidget.AnyWidget):
                 self._seal(whole)
             else:
                 self._wait(remaining, self._seal)
+
+    def _is_news(self, key: str, value: Any) -> bool:
+        """Whether these words were not yet sent to views."""
+        return value != self._spoken.get(key) if isinstance(value, str) else bool(value)
 
     def _wait(self, seconds: float | None, act: Callable[[], None] | None = None) -> None:
         """Schedule a call in place of the waiting one; without a time, only cancel that."""

@@ -222,6 +222,8 @@ def contents(folder: Path, places: tuple[str, ...]) -> dict[str, object]:
 
 
 def _content(path: Path) -> object:
+    if path.parent.suffix == ".part":  # half written
+        return path.read_bytes()
     if path.suffix == ".json":
         return _steady(json.loads(path.read_text(encoding="utf-8")))
     if path.suffix == ".safetensors":

@@ -216,7 +216,10 @@ def _frontier(rows: Any) -> Any:
                 x=lossless[label.text], y=1, xanchor="left", yanchor="bottom", textangle=-45, yshift=4, xshift=-4
             )
     figure.update_layout(height=560)
-    return figure.update_yaxes(tickformat=".0%", tickvals=[0.6, 0.7, 0.8, 0.9, 1], range=[0.57, 1.17])
+    figure.update_xaxes(range=[0, 1.12 * rows["speedup"].max()])
+    lowest = min(0.6, rows["unchanged"].min()) - 0.03
+    ticks = [number / 10 for number in range(11) if number / 10 > lowest]
+    return figure.update_yaxes(tickformat=".0%", tickvals=ticks, range=[lowest, 1 + 0.4 * (1 - lowest)])
 
 
 def _write_tables(e: Any, frame: Any, stem: Path, scale: str) -> list[Path]:

@@ -124,7 +124,7 @@ HEADLINES = (
         '`load(name, precision="int8")`',
         precision="int8",
         readme=True,
-        when="some outputs may change; nothing is to be fitted",
+        when="most outputs of joined sentences may change, their BLEU not; nothing is to be fitted",
     ),
     _drafted(
         "quantised",

@@ -261,6 +261,11 @@ def test_what_the_conclusions_say_of_sharp_models():
     ladder = committed("sharp_models.table1").query("name == 'merged states'")
     said = [[round(row[f"factor{end}"], 1) for end in ("", "_low", "_high")] for _, row in ladder.iterrows()]
     assert said == [[4.5, 4.5, 4.5], [3.4, 3.3, 3.6]]
+    kept = committed("sharp_models.precisions").query("set == 'test'").groupby("precision").agreement
+    assert (kept.min().round(2)[["int16", "int8"]].tolist(), kept.max().round(2)[["int16", "int8"]].tolist()) == (
+        [0.98, 0.71],
+        [0.99, 0.78],
+    )
     bleu = committed("sharp_models.table2").set_index("name")
     own, paper = (bleu.loc["S4", c] - bleu.loc["S1", c] for c in ("bleu", "paper_bleu"))
     assert (round(own), round(paper)) == (-3, 1) and bleu.loc["S4", "bleu_p"] < 0.05

@@ -275,7 +275,7 @@ class _Search:
         drafts = np.full(length, -1)
         drafted = min(len(self.previous), length)
         drafts[:drafted] = self.previous[:drafted]
-        self.previous = tokens
+        self.previous = tokens.copy()
         status: list[Status] = ["settled"] * length
         if not complete:
             status = ["draft" if same else "changed" for same in (drafts == tokens).tolist()]

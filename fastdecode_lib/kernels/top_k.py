@@ -92,14 +92,14 @@ def log_probabilities(hidden, matrix, count, wanted, rounded, scores, found):  #
 
 @kernel
 def best_continuations(sums, scores, log_normaliser, ids, lanes, tokens, values):  # type: ignore[no-untyped-def]
-    """The best continuations of all lanes of a beam; ties go to the earlier lane, then to the better token, NaN comes last.
+    """The best continuations of all lanes of a beam; ties go to the earlier lane, then to the better token.
 
     Parameters
     ----------
     sums : float64 array (L,)
         Log-probability of each lane so far.
     scores, log_normaliser, ids : arrays (L, k), (L,), (L, k)
-        Candidates of each lane, best first, -1 after the last.
+        Candidates of each lane, best first, -1 after the last; a lane that has NaN comes after all others.
     lanes, tokens, values : int64, int64, float64 arrays (most,)
         Filled with the lane, the token and the log-probability of each continuation.
 

@@ -231,9 +231,7 @@ class CompiledRecurrent:
             product(f"target.fc.{layer}", t[f"target.fc.{layer}"], None, limit if layer == 1 else RELU_LIMIT)
             for layer in range(1, shape.fc_layers + 1)
         ]
-        packed_layers = shape.fc_layers and speedups.products != "blas"
-        self.records = np.stack([matrix.record for matrix in self.fully_connected]) if packed_layers else None
-        """The fully-connected layers as one kernel takes them."""
+        self._point()
         limit = RELU_LIMIT if shape.fc_layers else limit
         self.top: Any = None
         if shape.top == "tanh":
@@ -245,6 +243,16 @@ class CompiledRecurrent:
         output = t["output.V"]
         packed = None if speedups.products == "blas" else product("output.V", output, None, limit)
         self.outputs: tuple[Output, ...] = (Output(output if packed is None else packed),)
+
+    def _point(self) -> None:
+        """Write the addresses of the fully-connected layers, as one kernel takes them; there are none for BLAS."""
+        packed = self.fully_connected and self.speedups.products != "blas"
+        self.records = np.stack([matrix.record for matrix in self.fully_connected]) if packed else None
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Write the addresses anew: a copy has its own arrays."""
+        self.__dict__.update(state)
+        self._point()
 
     @property
     def _source_top(self) -> float:

@@ -48,7 +48,7 @@ class Lexical:
     bound_lists: "WeakValueDictionary[bytes, _Shortlist]" = field(
         default_factory=WeakValueDictionary, init=False, repr=False, compare=False
     )
-    """The lists of sentences that are bound now; a beam binds its sentences again at every step."""
+    """The lists of sentences that are bound now; a beam binds its sentences again whenever its rows change."""
 
     name, needs = "lexical", "lexicon"
 
@@ -177,6 +177,10 @@ class Lexical:
         shortlist = self.bound_lists.get(key)
         if shortlist is None:
             ids = self.candidates(source)
+            if not len(ids):
+                raise ValueError(
+                    f"The lexicon has no candidate for the source ids {source.tolist()}: got always=(). Give the end, at least."
+                )
             shortlist = self.bound_lists[key] = _Shortlist(ids, *self._rows(ids))
         return shortlist
 

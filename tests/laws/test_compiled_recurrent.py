@@ -1,5 +1,9 @@
 """Laws of the recurrent models on the compiled engine: they compute what torch computes, and each speed-up changes nothing."""
 
+import copy
+import gc
+import pickle
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -266,3 +270,20 @@ def test_fixed_point_refuses_weights_that_do_not_fit() -> None:
 def test_unknown_speedups_are_refused(options: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Speedups(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "again", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["copy", "pickle"]
+)
+def test_a_copy_has_weights_of_its_own(again: Callable[[CompiledRecurrent], CompiledRecurrent]) -> None:
+    """The kernels read addresses; a copy must not read those of the first."""
+    model = pair("S4", FASTEST)[1]
+    copied = again(model)
+    assert model.records is not None and copied.records is not None
+    assert [matrix.record.tolist() for matrix in copied.fully_connected] == copied.records.tolist()
+    assert copied.records.tolist() != model.records.tolist()
+    source = sentences(1, 5, 3)
+    expected = model.step(model.start(model.encode(source), FED[:, :1]), FED)
+    del model
+    gc.collect()
+    np.testing.assert_array_equal(copied.step(copied.start(copied.encode(source), FED[:, :1]), FED), expected)

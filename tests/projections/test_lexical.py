@@ -129,6 +129,9 @@ def test_what_does_not_fit_is_refused() -> None:
         lexical.bind(Source(np.array([[4, 13]]), np.array([2])))
     with pytest.raises(ValueError, match="needs source sentences: got none"):
         lexical.bind(None)
+    empty = Lexicon.of_entries(np.array([3]), np.array([4]), np.array([1.0]), VOCABULARY, VOCABULARY)
+    with pytest.raises(ValueError, match=r"no candidate for the source ids \[5\]: got always=\(\)"):
+        Lexical.of(model, empty, frequent=0, always=()).bind(Source(np.array([[5]]), np.array([1])))
     with pytest.raises(ValueError, match="needs top >= 1, got 0. Use lexical:top=20"):
         Lexical.of(model, random_lexicon(1), top=0)
     scorer = lexical.bind(Source(np.array([[4], [5]]), np.array([1, 1])))

@@ -78,8 +78,8 @@ def figure3(run: ModelRun) -> pd.DataFrame:
 
     The calculation: on one core a pass over w positions costs ``a + b w``, fitted to the measured cost of a pass; c cores share
     the positions, ``a + b ceil(w / c)``. All else that decoding takes (drafts, encoder), its measured time less that of its
-    passes, stays on one core. The calculated speedup on one core is therefore the measured one, and on many cores it is never
-    more than the ratio of passes.
+    passes, stays on one core. The calculated speedup on one core is therefore the measured one, and on many cores it comes near
+    the ratio of passes.
     """
     model = run.loaded
     size = SIZES[run.scale]
@@ -104,9 +104,9 @@ def figure3(run: ModelRun) -> pd.DataFrame:
     widths_of = {name: _widths(session, sources) for name, session in sessions.items()}
 
     def calculated(name: str, cores: int) -> float:
-        widths = widths_of[name]
-        in_passes = (intercept + slope * widths).sum()
-        saved = max(slope, 0.0) * (widths - np.ceil(widths / cores)).sum()
+        positions = widths_of[name]
+        in_passes = (intercept + slope * positions).sum()
+        saved = max(slope, 0.0) * (positions - np.ceil(positions / cores)).sum()
         return one_core[name] - float(saved * min(1.0, one_core[name] / in_passes))
 
     for cores, name in product(CORES, sessions):

@@ -543,7 +543,10 @@ def test_bad_texts(tiny: TranslationModel, tmp_path: Path) -> None:
         assert not (tmp_path / "out").exists()
 
 
-def test_progress_shows_rate_and_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_shows_rate_and_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     for _ in range(2):
         record(language_model(), {"text": random_rows(3, 30)}, tmp_path, sentences_per_shard=10, progress=True)
         shown = capsys.readouterr().err

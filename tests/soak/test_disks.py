@@ -56,9 +56,13 @@ def test_one_sentence_and_nothing_lost(outcomes: dict[str, str], command: Comman
 
 
 @needs_disks
-@pytest.mark.parametrize("how", ["read-only", "small disk"])
-def test_what_is_left_behind_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+@pytest.mark.parametrize("how, kind", [("read-only", "refused"), ("small disk", "traceback")])
+def test_what_a_killed_command_left_is_a_fault_where_it_can_be_cleared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, kind: str
+) -> None:
     (tmp_path / ".a.part").write_bytes(b"1")
     monkeypatch.setattr(Command, "work", lambda _: 1)
     outcome = disturbed.without_room(COMMANDS[0], tmp_path, how)
-    assert outcome.kind == "traceback" and "left behind: .a.part" in outcome.message
+    assert outcome.kind == kind
+    assert ("left behind: .a.part" in outcome.message) == (how == "small disk")
+    assert (tmp_path / ".a.part").read_bytes() == b"1"

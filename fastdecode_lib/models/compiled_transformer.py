@@ -45,6 +45,10 @@ class CompiledMemory:
         return len(self.lengths)
 
 
+MEMORY_PRECISIONS: Mapping[Precision, Precision] = {"float32": "float32", "int16": "int16", "int8": "int16"}
+"""Precisions of the product that computes the memory's keys and values, once a source: an encoder's hidden vectors have a few
+large entries, beside which int8 rounds the others to almost nothing."""
+
 SLOTS = 16
 """Slots of a row in a new cache, and free slots in a copied one."""
 
@@ -152,7 +156,7 @@ class _Side:
         """Weight and bias of each norm, by row and place."""
         self.epsilon = np.float32(architecture.epsilon)
 
-        def matrix(layer: int, place: int, *names: str) -> None:
+        def matrix(layer: int, place: int, *names: str, precision: Precision = precision) -> None:
             weight = np.concatenate([tensors[f"{name}.weight"] for name in names])
             bias = np.concatenate([tensors[f"{name}.bias"] for name in names]) if architecture.biases else None
             self.packed[layer, place] = Matrix.of(weight, bias, precision, name=names[0])
@@ -174,7 +178,8 @@ class _Side:
             if decoder:
                 matrix(layer, kernels.CROSS_QUERIES, f"{cross_attention}.q_proj")
                 matrix(layer, kernels.CROSS_OUT, f"{cross_attention}.out_proj")
-                matrix(layer, kernels.CROSS_MEMORY, f"{cross_attention}.k_proj", f"{cross_attention}.v_proj")
+                keys_values = f"{cross_attention}.k_proj", f"{cross_attention}.v_proj"
+                matrix(layer, kernels.CROSS_MEMORY, *keys_values, precision=MEMORY_PRECISIONS[precision])
                 norm(layer, kernels.CROSS_NORM, f"{cross_attention}_layer_norm")
         if architecture.normed_embeddings:
             norm(layers, 0, f"{prefix}.layernorm_embedding")
@@ -236,8 +241,8 @@ class CompiledTransformer:
     tensors : dict of str to numpy array
         As `checkpoints.Checkpoint.tensors("np")` gives them.
     precision : str
-        ``"float32"``, ``"int16"`` or ``"int8"``, for every product, the output's included. Embeddings, attention and
-        norms are float32.
+        ``"float32"``, ``"int16"`` or ``"int8"``, for every product, the output's included; with int8, the memory of
+        cross-attention is computed in int16 (`MEMORY_PRECISIONS`). Embeddings, attention and norms are float32.
     """
 
     engine = "compiled"

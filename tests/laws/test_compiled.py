@@ -23,7 +23,7 @@ from fastdecode_lib.checkpoints.t5 import T5
 from fastdecode_lib.checkpoints.transformer import ACTIVATIONS, FAMILIES
 from fastdecode_lib.core import Source
 from fastdecode_lib.kernels import transformer as kernels
-from fastdecode_lib.kernels.matrices import PRECISIONS
+from fastdecode_lib.kernels.matrices import PRECISIONS, Precision
 from fastdecode_lib.laws import cases, decoders
 from fastdecode_lib.laws import models as laws_models
 from fastdecode_lib.models.compiled_transformer import CompiledTransformer
@@ -193,6 +193,25 @@ def test_distances_beyond_the_farthest_and_as_many_slots_as_asked_for(family: st
 def test_the_padding_token_of_an_m2m_model_has_no_position() -> None:
     both = Both(3, "m2m_100", rows=2)
     both.step(np.array([[1, 5, 1, 1], [4, 1, 1, 7]]))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_large_entries_of_an_encoder_leave_the_memory_exact_enough(precision: Precision) -> None:
+    """One entry a hundred times the others, as trained encoders have some; in int8 the error would be 0.3."""
+    architecture = cases.tiny_architecture("marian")
+    arrays = {name: tensor.numpy() for name, tensor in cases.random_tensors(architecture, 3, scale=0.4).items()}
+    random = np.random.default_rng(3)
+    hidden = random.normal(size=(2, 7, architecture.width)).astype(np.float32)
+    hidden[:, :, ::10] *= 100
+    for name in arrays:
+        if "encoder_attn" in name and name.endswith("weight") and arrays[name].ndim == 2:
+            arrays[name][:, ::10] = 0  # what is left must come from the small entries
+    real = np.ones((2, 7), dtype=bool)
+    wanted, rounded = (
+        CompiledTransformer(architecture, arrays, kind).remember(hidden, real) for kind in ("float32", precision)
+    )
+    for a, b in ((wanted.keys, rounded.keys), (wanted.values, rounded.values)):
+        assert np.abs(a - b).max() <= 0.02 * np.abs(a).max()
 
 
 def test_slots_that_are_not_fed_are_not_seen() -> None:
@@ -430,7 +449,7 @@ def test_the_bundled_model_rounded_says_nearly_the_same_and_decodes_without_loss
     pairs = list(zip(wanted, found, strict=True))
     same = sum(a.tokens == b.tokens for a, b in pairs)
     alike = np.mean([SequenceMatcher(None, a.tokens, b.tokens, autojunk=False).ratio() for a, b in pairs])
-    assert same >= len(lines) * 0.95 if precision == "int16" else alike >= 0.75
+    assert same >= len(lines) * (0.95 if precision == "int16" else 0.5) and alike >= 0.9
     for spec in ("gauss_seidel:block=5", "window:width=6"):
         assert [h.tokens for h in Session.of(model, "en", "de", spec).decode(lines)] == [h.tokens for h in found]
 

@@ -15,22 +15,26 @@ from numba import njit
 
 from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.elementwise import largest_of
-from fastdecode_lib.kernels.matrices import BIAS, COLUMNS, WEIGHT, bytes_at, floats_at, multiply, shorts_at
+from fastdecode_lib.kernels.matrices import BIAS, COLUMNS, FLOAT, WEIGHT, bytes_at, floats_at, multiply, shorts_at
 from fastdecode_lib.kernels.reductions import highest_bound
-from fastdecode_lib.kernels.tiles import FLOAT32, LANES, tile
+from fastdecode_lib.kernels.tiles import BFLOAT16, FLOAT16, FLOAT32, LANES, tile
 from fastdecode_lib.kernels.top_k import SPAN
 
-_block = tile(FLOAT32, 1, 1)
+_of_floats, _of_halves, _of_bfloats = tile(FLOAT32, 1, 1), tile(FLOAT16, 1, 1), tile(BFLOAT16, 1, 1)
 
 
 @njit(nogil=True, error_model="numpy")
 def _exact(x, whole, token, sixteen):  # type: ignore[no-untyped-def]
     """The float32 score of one token, bit for bit that of `matrices.multiply`."""
-    columns, block = whole[COLUMNS], token // LANES
-    weight = whole[WEIGHT] + block * columns * 4 * LANES
-    _block(
-        weight, 0, x.ctypes.data, 0, columns, whole[BIAS] + 4 * LANES * block, 0, 0, 0, 0, sixteen.ctypes.data, 0
-    )  # fmt: skip
+    columns, block, form = whole[COLUMNS], token // LANES, whole[FLOAT]
+    weight, bias = whole[WEIGHT] + block * columns * (2 if form else 4) * LANES, whole[BIAS] + 4 * LANES * block
+    at, out = x.ctypes.data, sixteen.ctypes.data
+    if form == 0:
+        _of_floats(weight, 0, at, 0, columns, bias, 0, 0, 0, 0, out, 0)
+    elif form == 1:
+        _of_halves(weight, 0, at, 0, columns, bias, 0, 0, 0, 0, out, 0)
+    else:
+        _of_bfloats(weight, 0, at, 0, columns, bias, 0, 0, 0, 0, out, 0)
     return sixteen[token % LANES]
 
 

@@ -20,14 +20,25 @@ from fastdecode_lib.kernels import cpu
 from fastdecode_lib.kernels.compiling import callback, kernel
 from fastdecode_lib.kernels.elementwise import of_bits
 from fastdecode_lib.kernels.ids import checked
-from fastdecode_lib.kernels.tiles import FLOAT16, FLOAT32, INT8, INT8_FOURS, INT16, LANES, Format, tile
+from fastdecode_lib.kernels.tiles import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    FLOATS,
+    INT8,
+    INT8_FOURS,
+    INT16,
+    LANES,
+    Format,
+    tile,
+)
 
 Precision = Literal["float32", "int16", "int8"]
 PRECISIONS: tuple[Precision, ...] = ("float32", "int16", "int8")
 """Precisions of an engine's products."""
 StorageFormat = Literal["float32", "int16", "int8", "float16"]
 STORAGE_FORMATS: tuple[StorageFormat, ...] = (*PRECISIONS, "float16")
-"""Formats of a stored weight; float16 is converted to float32 when it is read."""
+"""Formats that a weight is rounded to; float16 is converted to float32 when it is read."""
 
 PADDING = 4 * LANES
 """Outputs are padded to a multiple of this."""
@@ -42,8 +53,8 @@ SUM_LIMIT = 2**31 - 1
 TINY = 1e-30
 """Rows, and weights of an output, with all entries below this may be rounded to zero."""
 
-WEIGHT, SCALE, BIAS, START, CODE, BLOCKS, COLUMNS, MULTIPLIER, LIMIT, FIELDS = range(10)
-"""Fields of a matrix's record for the kernels: five addresses and four numbers."""
+WEIGHT, SCALE, BIAS, START, CODE, BLOCKS, COLUMNS, MULTIPLIER, LIMIT, FLOAT, FIELDS = range(11)
+"""Fields of a matrix's record for the kernels: five addresses and five numbers; the last is a float format's place in `FLOATS`."""
 
 
 class OverflowRisk(ValueError):
@@ -65,8 +76,10 @@ class Matrix:
         Outputs and columns.
     precision : str
     format : Format
+        That of the precision; a weight in float32 that float16 or bfloat16 holds exactly is stored so, in half the memory, with
+        the same products bit for bit.
     weight : array (padded N / 16, padded K / group, 16, group)
-        float32, int16, int8, or the bits of float16 as int16.
+        float32, int16, int8, or the bits of float16 or bfloat16 as int16.
     scale, bias : float32 arrays (padded N,)
     start : int32 array (padded N,)
         Initial values of the integer sums.
@@ -93,7 +106,8 @@ class Matrix:
 
     def __post_init__(self) -> None:
         addresses = [array.ctypes.data for array in (self.weight, self.scale, self.bias, self.start)]
-        numbers = [_code(self.format).address, len(self.weight), self.shape[1], self.multiplier, self.limit]
+        form = FLOATS.index(self.format) if self.format.is_float else -1
+        numbers = [_code(self.format).address, len(self.weight), self.shape[1], self.multiplier, self.limit, form]
         object.__setattr__(self, "record", np.array([*addresses, *numbers], dtype=np.int64))
 
     @classmethod
@@ -138,7 +152,7 @@ class Matrix:
         limit = 0
         kind = format_of(precision)
         if precision == "float32":
-            entries = weight
+            kind, entries = _narrowest(weight)
         elif precision == "float16":
             entries = _halves(weight, name)
         elif not np.isfinite(weight).all():
@@ -169,9 +183,11 @@ class Matrix:
                 f"Only a float weight can be packed otherwise: got one in {self.precision}. Load the model in float32."
             )
         rows, columns = self.shape
-        weight = self.weight.view(np.float16) if self.precision == "float16" else self.weight
-        blocks = weight.transpose(0, 2, 1, 3).reshape(-1, columns)
-        return np.ascontiguousarray(blocks[:rows], dtype=np.float32)
+        return np.ascontiguousarray(self.widened().transpose(0, 2, 1, 3).reshape(-1, columns)[:rows])
+
+    def widened(self) -> np.ndarray:
+        """The packed weight of a float matrix as float32, which is no copy if it is stored so."""
+        return _widened(self.weight, self.format)
 
     def rows(self, ids: np.ndarray) -> "Matrix":
         """The matrix of these outputs (M,) alone, in their order; its integers are the same."""
@@ -228,15 +244,43 @@ def pack(entries: np.ndarray, kind: Format) -> np.ndarray:
     return np.ascontiguousarray(blocks.transpose(0, 2, 1, 3))
 
 
-def _halves(weight: np.ndarray, name: str) -> np.ndarray:
-    """The bits of the nearest float16 of each weight, int16: numba has no such floats."""
+def _narrowest(weight: np.ndarray) -> tuple[Format, np.ndarray]:
+    """The shortest float format that holds a weight (N, K) in float32 exactly, and its entries in it."""
+    for kind in (BFLOAT16, FLOAT16) if "f16c" in cpu.features() else (BFLOAT16,):
+        for part in (weight[:2], weight):  # the first rows rule out most weights
+            entries = _shortened(part, kind)
+            if (_widened(entries, kind).view(np.int32) != part.view(np.int32)).any():
+                break
+        else:
+            return kind, entries
+    return FLOAT32, weight
+
+
+def _shortened(weight: np.ndarray, kind: Format) -> np.ndarray:
+    """The bits of float16 or, cut off, of bfloat16, as int16: numba has no such floats."""
+    if kind == BFLOAT16:
+        return (weight.view(np.uint32) >> 16).astype(np.uint16).view(np.int16)
     with np.errstate(over="ignore"):
-        entries = weight.astype(np.float16)
-    if not np.array_equal(np.isfinite(entries), np.isfinite(weight)):
+        return weight.astype(np.float16).view(np.int16)
+
+
+def _widened(entries: np.ndarray, kind: Format) -> np.ndarray:
+    """Entries of any float format as float32."""
+    if kind == FLOAT32:
+        return entries
+    if kind == BFLOAT16:
+        return (entries.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return entries.view(np.float16).astype(np.float32)
+
+
+def _halves(weight: np.ndarray, name: str) -> np.ndarray:
+    """The nearest float16 of each weight."""
+    entries = _shortened(weight, FLOAT16)
+    if not np.array_equal(np.isfinite(_widened(entries, FLOAT16)), np.isfinite(weight)):
         raise OverflowRisk(
             f"{name} does not fit in float16: its largest weight is {np.abs(weight).max():.3g}. Use float32."
         )
-    return entries.view(np.int16)
+    return entries
 
 
 def _int8(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -48,12 +48,13 @@ class Format:
     @property
     def is_float(self) -> bool:
         """Whether nothing is quantised."""
-        return self.name in ("float32", "float16")
+        return self.row_bytes == 4
 
 
 FLOAT32 = Format("float32", 1, 4, 4)
-FLOAT16 = Format("float16", 1, 4, 2)
+FLOAT16, BFLOAT16 = Format("float16", 1, 4, 2), Format("bfloat16", 1, 4, 2)
 """Weights are widened to float32 when they are read."""
+FLOATS = FLOAT32, FLOAT16, BFLOAT16
 INT16 = Format("int16", 2, 2, 2)
 INT8 = Format("int8", 2, 2, 1)
 """Bytes are widened to 16 bits when they are read."""
@@ -155,6 +156,11 @@ class Builder:
         sign = self.ir.shl(self.ir.and_(bits, _numbers(0x8000)), _numbers(16))
         return self.ir.bitcast(self.ir.or_(self.ir.bitcast(value, integers), sign), floats)
 
+    def shifted(self, halves: Any) -> Any:
+        """16 bfloat16 numbers, given by their bits, as float32: their bits are its upper half."""
+        bits = self.ir.shl(self.ir.zext(halves, ir.VectorType(_int32, LANES)), _numbers(16))
+        return self.ir.bitcast(bits, ir.VectorType(_float, LANES))
+
     def grouped_sum(self, products: Any, group: int) -> Any:
         """Sums of neighbouring fours or pairs, 16 in all."""
         undefined = ir.Constant(products.type, ir.Undefined)
@@ -249,9 +255,10 @@ def _starts(b: Builder, kind: Format, blocks: int, start: Any) -> list[Any]:
 def _weights(b: Builder, kind: Format, address: Any) -> Any:
     """The weight's entries for one group of columns, in the form of the products."""
     if kind.is_float:
-        if kind.weight_bytes == 2:
-            return b.widened(b.load(address, ir.VectorType(_int16, LANES)))
-        return b.load(address, ir.VectorType(_float, LANES))
+        if kind == FLOAT32:
+            return b.load(address, ir.VectorType(_float, LANES))
+        halves = b.load(address, ir.VectorType(_int16, LANES))
+        return b.widened(halves) if kind == FLOAT16 else b.shifted(halves)
     if kind.instruction:
         return b.load(address, ir.VectorType(_int32, LANES))
     entries = ir.VectorType(_int16, kind.group * LANES)

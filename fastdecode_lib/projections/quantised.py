@@ -42,13 +42,14 @@ class Quantised(OfAnySource):
             raise ValueError(
                 f"quantised gives what float32 gives: got an output matrix in {whole.precision}. Load the model in float32."
             )
-        if not np.isfinite(whole.weight).all():
+        weight = whole.widened()
+        if not np.isfinite(weight).all():
             raise ValueError("quantised needs finite weights: got NaN or infinity. Load another checkpoint.")
         outputs, columns = whole.shape
         self.whole, self.exact = whole, CompiledExact(whole)
         self.small = Matrix.of(whole.unpacked(), whole.bias[:outputs], "int8", name="the output matrix")
         sums = np.empty((4, whole.outputs))
-        rounding(whole.weight, self.small.weight, self.small.scale, sums)
+        rounding(weight, self.small.weight, self.small.scale, sums)
         true_lengths, lengths, losses = np.sqrt(sums[:3])
         relative_error = 1.01 * (columns + 8) * UNIT
         losses += relative_error * (true_lengths + lengths)

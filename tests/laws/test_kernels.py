@@ -28,7 +28,7 @@ from fastdecode_lib.kernels.matrices import (
     OverflowRisk,
 )
 from fastdecode_lib.kernels.packing import Listing
-from fastdecode_lib.kernels.tiles import FLOAT16, FLOAT32, INT8, INT8_FOURS, INT16
+from fastdecode_lib.kernels.tiles import BFLOAT16, FLOAT16, FLOAT32, INT8, INT8_FOURS, INT16, Format
 from fastdecode_lib.projections.exact_compiled import ROWS, CompiledExact
 
 ROUNDED = ("int16", "int8")
@@ -114,12 +114,51 @@ def test_half_precision_weights_are_rounded_once_and_multiplied_as_float32(seed:
     """The same bits as a float32 matrix that holds the rounded weights; both give back what they were packed from."""
     x, weight, bias = random_product(seed, "float32")
     half = Matrix.of(weight, bias, "float16")
-    rounded = weight.astype(np.float16).astype(np.float32)
-    whole = Matrix.of(rounded, bias)
-    assert (half(x) == whole(x)).all() and half.weight.nbytes * 2 == whole.weight.nbytes
+    with np.errstate(over="ignore"):
+        rounded = weight.astype(np.float16).astype(np.float32)
+    whole = in_float32(rounded, bias)
+    assert (half(x) == whole(x)[:, : len(weight)]).all()
     assert (half.unpacked() == rounded).all() and (Matrix.of(weight).unpacked() == weight).all()
     some = np.random.default_rng(seed).integers(0, len(weight), 5)
     assert (half.rows(some)(x) == half(x)[:, some]).all()
+
+
+def in_float32(weight: np.ndarray, bias: np.ndarray) -> Matrix:
+    """A matrix with one output more, whose weight no shorter format holds."""
+    more = np.full((1, weight.shape[1]), np.float32(0.1))
+    found = Matrix.of(np.concatenate([weight, more]), np.append(bias, np.float32(0)))
+    assert found.format == FLOAT32
+    return found
+
+
+@pytest.mark.parametrize("form", [FLOAT16, BFLOAT16], ids=lambda form: form.name)
+@pytest.mark.parametrize("seed", range(30))
+def test_float32_weights_that_half_the_bits_hold_are_stored_so_with_the_same_products(seed: int, form: Format) -> None:
+    x, weight, bias = random_product(seed, "float32")
+    weight = np.clip(weight, -6e4, 6e4)
+    if form == FLOAT16:
+        rounded = weight.astype(np.float16).astype(np.float32)
+        rounded[0, 0] = np.float32(2.0**-24)  # the smallest, which bfloat16 has too, and one that it has not
+        rounded[-1, -1] = np.float32(1 + 2.0**-10)
+    else:
+        rounded = (weight.view(np.uint32) & 0xFFFF0000).view(np.float32)
+        rounded[0, 0], rounded[-1, -1] = np.float32(2.0**-126), np.float32(2.0**100)
+    short, whole = Matrix.of(rounded, bias), in_float32(rounded, bias)
+    assert (short.precision, short.format) == ("float32", form)
+    assert 2 * short.weight[0].nbytes == whole.weight[0].nbytes
+    assert (short(x).view(np.int32) == whole(x)[:, : len(weight)].view(np.int32)).all()
+    assert (short.unpacked() == rounded).all()
+    some = np.random.default_rng(seed).integers(0, len(weight), 5)
+    assert (short.rows(some)(x) == short(x)[:, some]).all() and (Listing(short)(x, some) == short(x)[:, some]).all()
+    assert (copy.deepcopy(short)(x) == short(x)).all()
+
+
+@pytest.mark.parametrize("entry", [1 + 2.0**-11, 2.0**-25, 65520.0, 3e-42])
+def test_a_weight_with_one_entry_that_half_the_bits_do_not_hold_stays_in_float32(entry: float) -> None:
+    weight = np.full((70, 9), np.float32(1 + 2.0**-10))
+    assert Matrix.of(weight).format == FLOAT16
+    weight[69, 8] = entry
+    assert Matrix.of(weight).format == FLOAT32 and (Matrix.of(weight).unpacked() == weight).all()
 
 
 def test_half_precision_refuses_what_it_cannot_hold() -> None:
@@ -765,7 +804,7 @@ def test_no_two_compiled_functions_share_a_name() -> None:
                 name = value.py_func.__module__, value.py_func.__qualname__
                 assert known.setdefault(name, value) is value, name
     assert len(known) > 50
-    assert len({matrices._code(kind).address for kind in (FLOAT32, FLOAT16, INT16, INT8, INT8_FOURS)}) == 5
+    assert len({matrices._code(kind).address for kind in (FLOAT32, FLOAT16, BFLOAT16, INT16, INT8, INT8_FOURS)}) == 6
 
 
 def test_a_change_of_any_kernel_makes_numba_compile_again(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import recorded
 
+from fastdecode_lib.kernels import cpu
 from fastdecode_lib.kernels.matrices import Matrix
+from fastdecode_lib.kernels.tiles import BFLOAT16, FLOAT16, FLOAT32, FLOATS, Format
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.quantised import Quantised
 
@@ -22,16 +24,26 @@ def assert_equal(matrix: Matrix, hidden: np.ndarray, k: int, banned: np.ndarray 
     return rescored
 
 
+def stored(weight: np.ndarray, form: Format) -> np.ndarray:
+    """The weight, rounded to what a format holds."""
+    whole = weight.astype(np.float32)
+    if form == FLOAT16:
+        return np.clip(whole, -6e4, 6e4).astype(np.float16).astype(np.float32)
+    return (whole.view(np.uint32) & 0xFFFF0000).view(np.float32) if form == BFLOAT16 else whole
+
+
+@pytest.mark.parametrize("form", FLOATS, ids=lambda form: form.name)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_outputs(seed: int) -> None:
-    """Of all sizes and scales, with and without bias, isotropic and not."""
+def test_random_outputs(seed: int, form: Format) -> None:
+    """Of all sizes and scales, with and without bias, isotropic and not, and however the exact weights are stored."""
     random = np.random.default_rng(seed)
     vocabulary, width = int(random.integers(1, 900)), int(random.integers(1, 140))
     weight, bias = recorded.weight_of(random, vocabulary, width)
     if seed % 3 == 0:
         weight = random.normal(size=weight.shape)
     scale = 10.0 ** random.integers(-6, 6)
-    matrix = Matrix.of(weight * scale, bias if seed % 2 else None)
+    matrix = Matrix.of(stored(weight * scale, form), bias if seed % 2 else None)
+    assert (matrix.format == FLOAT32) == (form == FLOAT32) or "f16c" not in cpu.features()
     hidden = recorded.clumps(random, weight, 50) * 10.0 ** random.integers(-3, 4)
     for k in {1, min(5, vocabulary), vocabulary}:
         assert_equal(matrix, hidden, k)

@@ -26,11 +26,12 @@ TOY = marian_shape(width=32, feed_forward=64, heads=2, layers=(1, 1), vocabulary
 """For tests."""
 
 
-def random_checkpoint(folder: Path, shape: Architecture, seed: int) -> Path:
+def random_checkpoint(folder: Path, shape: Architecture, seed: int, *, halves: bool = False) -> Path:
     """Write a Marian checkpoint in Hugging Face's layout with random weights, unless the folder has one already.
 
     Every matrix has unit gain, so that outputs depend on the source and on the prefix, but not on rounding. Tokens are
     called ``w2``, ``w3``, ...: such a model takes ids. Loaders insist on SentencePiece files: these are the bundled model's.
+    With `halves`, weights are numbers of float16, as in checkpoints that were saved in it.
     """
     from safetensors.numpy import save_file
 
@@ -54,6 +55,8 @@ def random_checkpoint(folder: Path, shape: Architecture, seed: int) -> Path:
     embedding[shape.padding] = 0  # CTranslate2 starts from a vector of zeros
     tensors["model.shared.weight"] = embedding
     tensors["final_logits_bias"] = np.zeros((1, shape.vocabulary), dtype=np.float32)
+    if halves:
+        tensors = {name: values.astype(np.float16).astype(np.float32) for name, values in tensors.items()}
     names = ["</s>", "<unk>", *(f"w{i}" for i in range(2, shape.vocabulary - 1)), "<pad>"]
     settings = {"decoder_start_token_id": shape.padding, "eos_token_id": 0, "pad_token_id": shape.padding}
     files = {

@@ -129,20 +129,23 @@ def engines_of(name: str) -> dict[str, TranslationModel]:
 
 
 def geometries(size: Size, name: str, seed: int, folder: Path = FOLDER) -> Iterator[Geometry]:
-    """The bundled model and the random one, one after the other."""
+    """The bundled model, the random one, and the random one with weights of float16, one after the other."""
     models = engines_of(name)
     sources = natural_ends(models["compiled float32"], [a for a, _ in own_pairs(*DIRECTION)], size.sentences[0])
     yield Geometry(SMALL if name == SMALL else Path(name).name, models, sources, {}, size.passes[0], None)
     random = np.random.default_rng(seed)
     shape = size.shape
-    folder = folder / f"marian-{shape.width}x{shape.decoder_layers}-{shape.vocabulary}-seed{seed}"
-    models = engines_of(str(random_checkpoint(folder, shape, seed)))
     rows = [[*random.integers(2, shape.padding, random.integers(17, 23)), 0] for _ in range(size.sentences[1])]
     limits = {"min_length": FORCED - 1, "max_length": FORCED}
     sources = [padded([row], shape.padding) for row in rows]
-    yield Geometry(
-        LARGE if shape == OPUS else "toy shape", models, sources, limits, size.passes[1], folder.parent / "ctranslate2"
-    )
+    for weights in ("", " in float16"):
+        place = (
+            folder
+            / f"marian-{shape.width}x{shape.decoder_layers}-{shape.vocabulary}-seed{seed}{weights.replace(' ', '-')}"
+        )
+        models = engines_of(str(random_checkpoint(place, shape, seed, halves=bool(weights))))
+        named = (LARGE if shape == OPUS else "toy shape") + weights
+        yield Geometry(named, models, sources, limits, size.passes[1], folder / "ctranslate2")
 
 
 def natural_ends(model: TranslationModel, texts: Sequence[str], number: int) -> list[Source]:

@@ -65,7 +65,7 @@ def test_the_bench_writes_every_row_with_its_unit_and_how_it_was_made(bench: Pat
 def test_steps(bench: Path) -> None:
     """All systems compute the same: float32 outputs agree, and forced outputs take as many steps everywhere."""
     frame = table(bench, "steps")
-    assert set(frame.geometry) == {SMALL, "toy shape"}
+    assert set(frame.geometry) == {SMALL, "toy shape", "toy shape in float16"}
     for _, part in frame.groupby("geometry"):
         rows = part.set_index("system")
         assert {*COMPILED, "torch float32", "hf float32"} <= set(rows.index)
@@ -73,7 +73,7 @@ def test_steps(bench: Path) -> None:
         assert (rows.agreement[[name for name in rows.index if name.endswith("float32")]] == 1).all()
         raw = frame.attrs["provenance"]["seconds"][part.geometry.iloc[0]]
         assert all(len(raw[name]) == 3 for name in rows.index)
-    assert (frame.steps[frame.geometry == "toy shape"] == engines.FORCED).all()
+    assert (frame.steps[frame.geometry != SMALL] == engines.FORCED).all()
 
 
 def test_pass_costs(bench: Path) -> None:
@@ -95,12 +95,12 @@ def test_engines() -> None:
 
 
 def test_precisions() -> None:
-    """float32 changes nothing of itself, and fewer bits take less memory."""
+    """float32 changes nothing of itself, and fewer bits take less memory; the bundled weights are float16."""
     frame = run("precisions")
     exact = frame[frame.precision == "float32"]
     assert (exact.agreement == 1).all() and (exact.bleu_change == 0).all() and (exact.chrf_change == 0).all()
     memory = frame.drop_duplicates("precision").set_index("precision").output_mb
-    assert memory["int8"] < memory["int16"] < memory["float32"]
+    assert memory["int8"] < memory["int16"] <= memory["float32"]
 
 
 def test_own_sentences_stand_in_for_the_corpus() -> None:

@@ -300,8 +300,9 @@ def events(
     trace, sent_tokens = session.new_trace(text, source), set[int]()
     yield {"event": "start"} | trace.header()
     for iteration in session.follow([trace], source, verify=verify, stop=stop):
-        pieces = {str(token): piece for token, piece in trace.pieces.items() if token not in sent_tokens}
-        sent_tokens |= trace.pieces.keys()
+        new_tokens = sorted(trace.pieces.keys() - sent_tokens)
+        pieces = {str(token): trace.pieces[token] for token in new_tokens}
+        sent_tokens.update(new_tokens)
         yield {"event": "iteration", "pieces": pieces} | iteration_to_dict(iteration)
     yield {"event": "end"} | trace.footer()
     return trace

@@ -346,7 +346,7 @@ class Session:
                 iteration = replace(iteration, sources=places[iteration.row].find(iteration))
             trace.iterations.append(iteration)
             lanes = [token for lane in iteration.lanes or () for token in lane.tokens]
-            self._add_pieces(trace, {int(t) for t in (*iteration.tokens, *iteration.drafts, *lanes) if t >= 0})
+            self._add_pieces(trace, {*iteration.tokens.tolist(), *iteration.drafts.tolist(), *lanes} - {-1})
             yield iteration
             if stop():
                 passes.close()
@@ -497,8 +497,8 @@ class Session:
 
     def _add_pieces(self, trace: Trace, tokens: set[int]) -> None:
         """Add the texts of these ids to a trace."""
-        missing = sorted(tokens - trace.pieces.keys())
-        trace.pieces |= dict(zip(missing, self.model.tokenizer.pieces(missing), strict=True))
+        if missing := sorted(tokens - trace.pieces.keys()):
+            trace.pieces |= dict(zip(missing, self.model.tokenizer.pieces(missing), strict=True))
 
     @property
     def has_greedy(self) -> bool:

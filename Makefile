@@ -55,7 +55,7 @@ app: install ## serve the live panel as a web page
 		--MappingKernelManager.cull_idle_timeout=1800 --MappingKernelManager.cull_interval=60 $(APP_ARGS)
 
 test: VERSIONS := $(filter-out $(PINNED),$(VERSIONS))
-test: lint types tests test-versions notebooks soak ## lint, types, tests (parity under other versions too), notebooks, soak, in this order
+test: lint types tests notebooks soak test-versions ## lint, types, tests, notebooks, soak, other versions of transformers, in this order
 	$(call say,all checks passed)
 
 lint: install ## check style and format
@@ -87,7 +87,8 @@ test-versions: install ## run the parity tests under other versions of transform
 			touch "$$place/installed"; }; \
 		export PYTHONPATH="$(CURDIR)/$$place$${others:+:$$others}"; \
 		echo "== $$($(BIN)/python -c 'import transformers; print("transformers", transformers.__version__)')"; \
-		$(BIN)/python -m pytest -q tests/parity $(or $(TEST_ARGS),-n $(TEST_JOBS) --dist worksteal) || failed="$$failed $$version"; \
+		$(BIN)/python -m pytest -q tests/parity $(or $(TEST_ARGS),-n $(TEST_JOBS) --dist worksteal) || \
+			[ $$? -eq 5 ] || failed="$$failed $$version"; \
 	done; \
 	[ -z "$$failed" ] || { echo "== failed under transformers$$failed" >&2; exit 1; }
 

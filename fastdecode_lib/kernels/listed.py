@@ -93,7 +93,7 @@ _one, _many = _dots(1), _dots(AT_ONCE)
 
 @njit(nogil=True, error_model="numpy")
 def product(x, rows, matrix, y):  # type: ignore[no-untyped-def]
-    """`matrices.multiply` for matrices packed in float32, which are the only ones of these kernels."""
+    """`matrices.multiply` for matrices in float formats, which are the only ones of these kernels."""
     call(matrix[CODE], x.ctypes.data, 4 * x.shape[1], rows, matrix.ctypes.data, 0, 0, y.ctypes.data, 4 * y.shape[1])
 
 

@@ -38,12 +38,14 @@ PRECISIONS: tuple[Precision, ...] = ("float32", "int16", "int8")
 """Precisions of an engine's products."""
 StorageFormat = Literal["float32", "int16", "int8", "float16"]
 STORAGE_FORMATS: tuple[StorageFormat, ...] = (*PRECISIONS, "float16")
-"""Formats that a weight is rounded to; float16 is converted to float32 when it is read."""
+"""What a weight can be rounded to; float16 is converted to float32 when it is read."""
 
 PADDING = 4 * LANES
 """Outputs are padded to a multiple of this."""
 GROUP = 4
 """Columns are padded to a multiple of this."""
+CHECKED = 256
+"""Rows of a weight that are looked at together."""
 ROWS_AT_ONCE = 48
 """Rows that are multiplied with the whole weight together; more would not fit the cache."""
 
@@ -54,7 +56,8 @@ TINY = 1e-30
 """Rows, and weights of an output, with all entries below this may be rounded to zero."""
 
 WEIGHT, SCALE, BIAS, START, CODE, BLOCKS, COLUMNS, MULTIPLIER, LIMIT, FLOAT, FIELDS = range(11)
-"""Fields of a matrix's record for the kernels: five addresses and five numbers; the last is a float format's place in `FLOATS`."""
+"""Fields of a matrix's record for the kernels: five addresses and five numbers; the last is a float format's place in `FLOATS`,
+or -1."""
 
 
 class OverflowRisk(ValueError):
@@ -76,8 +79,8 @@ class Matrix:
         Outputs and columns.
     precision : str
     format : Format
-        That of the precision; a weight in float32 that float16 or bfloat16 holds exactly is stored so, in half the memory, with
-        the same products bit for bit.
+        The precision's; for float32 that float16 or bfloat16 holds exactly, the shorter one, with the same products bit for
+        bit.
     weight : array (padded N / 16, padded K / group, 16, group)
         float32, int16, int8, or the bits of float16 or bfloat16 as int16.
     scale, bias : float32 arrays (padded N,)
@@ -156,9 +159,7 @@ class Matrix:
         elif precision == "float16":
             entries = _halves(weight, name)
         elif not np.isfinite(weight).all():
-            raise ValueError(
-                f"{name} cannot be rounded to {precision}: got a weight that is not finite. Train it again."
-            )
+            raise ValueError(f"{name} cannot be rounded to integers: got a weight that is not finite. Train it again.")
         elif multiplier:
             if precision != "int16":
                 raise ValueError(f"Fixed point is for int16: got multiplier={multiplier} with {precision}. Use 0.")
@@ -245,22 +246,28 @@ def pack(entries: np.ndarray, kind: Format) -> np.ndarray:
 
 
 def _narrowest(weight: np.ndarray) -> tuple[Format, np.ndarray]:
-    """The shortest float format that holds a weight (N, K) in float32 exactly, and its entries in it."""
+    """The shortest float format that holds a weight (N, K) in float32 exactly, and its entries in it.
+
+    Without F16C, widening float16 costs more than it saves.
+    """
     for kind in (BFLOAT16, FLOAT16) if "f16c" in cpu.features() else (BFLOAT16,):
-        for part in (weight[:2], weight):  # the first rows rule out most weights
-            entries = _shortened(part, kind)
-            if (_widened(entries, kind).view(np.int32) != part.view(np.int32)).any():
-                break
-        else:
-            return kind, entries
+        if all(_holds(kind, weight[first : first + CHECKED]) for first in range(0, len(weight), CHECKED)):
+            return kind, _shortened(weight, kind)
     return FLOAT32, weight
+
+
+def _holds(kind: Format, weight: np.ndarray) -> bool:
+    """Whether a shorter format holds these rows of a weight in float32, bit for bit."""
+    if kind == BFLOAT16:
+        return not (weight.view(np.uint32) & 0xFFFF).any()
+    return bool((_widened(_shortened(weight, kind), kind).view(np.int32) == weight.view(np.int32)).all())
 
 
 def _shortened(weight: np.ndarray, kind: Format) -> np.ndarray:
     """The bits of float16 or, cut off, of bfloat16, as int16: numba has no such floats."""
     if kind == BFLOAT16:
         return (weight.view(np.uint32) >> 16).astype(np.uint16).view(np.int16)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         return weight.astype(np.float16).view(np.int16)
 
 

@@ -42,14 +42,15 @@ class Quantised(OfAnySource):
             raise ValueError(
                 f"quantised gives what float32 gives: got an output matrix in {whole.precision}. Load the model in float32."
             )
-        weight = whole.widened()
+        weight = whole.unpacked()
         if not np.isfinite(weight).all():
             raise ValueError("quantised needs finite weights: got NaN or infinity. Load another checkpoint.")
         outputs, columns = whole.shape
         self.whole, self.exact = whole, CompiledExact(whole)
-        self.small = Matrix.of(whole.unpacked(), whole.bias[:outputs], "int8", name="the output matrix")
+        self.small = Matrix.of(weight, whole.bias[:outputs], "int8", name="the output matrix")
+        del weight  # large, and widened once more below in another order
         sums = np.empty((4, whole.outputs))
-        rounding(weight, self.small.weight, self.small.scale, sums)
+        rounding(whole.widened(), self.small.weight, self.small.scale, sums)
         true_lengths, lengths, losses = np.sqrt(sums[:3])
         relative_error = 1.01 * (columns + 8) * UNIT
         losses += relative_error * (true_lengths + lengths)

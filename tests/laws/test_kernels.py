@@ -20,6 +20,7 @@ from fastdecode_lib import kernels
 from fastdecode_lib.kernels import compiling, cpu, elementwise, matrices, recurrent, top_k
 from fastdecode_lib.kernels.attention import attend, attend_from
 from fastdecode_lib.kernels.matrices import (
+    CHECKED,
     INT8_LIMIT,
     INT16_LIMIT,
     PRECISIONS,
@@ -34,11 +35,14 @@ from fastdecode_lib.projections.exact_compiled import ROWS, CompiledExact
 ROUNDED = ("int16", "int8")
 KINDS = (*PRECISIONS, "fixed")
 EVERY_KIND = (*KINDS, "float16")
+SHORT = ("float32 in float16", "float32 in bfloat16")
+HALVES = FLOAT16 if "f16c" in cpu.features() else FLOAT32
+"""How float32 weights are stored that float16 holds exactly."""
 FIXED = {"precision": "int16", "multiplier": 1024, "largest": 1.0}
 
 
 def matrix(kind: str, weight: np.ndarray, bias: np.ndarray | None = None) -> Matrix:
-    return Matrix.of(weight, bias, **(FIXED if kind == "fixed" else {"precision": kind}))
+    return Matrix.of(weight, bias, **(FIXED if kind == "fixed" else {"precision": kind.partition(" ")[0]}))
 
 
 def random_product(seed: int, kind: str, rows: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -144,8 +148,8 @@ def test_float32_weights_that_half_the_bits_hold_are_stored_so_with_the_same_pro
         rounded = (weight.view(np.uint32) & 0xFFFF0000).view(np.float32)
         rounded[0, 0], rounded[-1, -1] = np.float32(2.0**-126), np.float32(2.0**100)
     short, whole = Matrix.of(rounded, bias), in_float32(rounded, bias)
-    assert (short.precision, short.format) == ("float32", form)
-    assert 2 * short.weight[0].nbytes == whole.weight[0].nbytes
+    assert (short.precision, short.format) == ("float32", form if form == BFLOAT16 else HALVES)
+    assert short.weight[0].nbytes == whole.weight[0].nbytes // (1 if short.format == FLOAT32 else 2)
     assert (short(x).view(np.int32) == whole(x)[:, : len(weight)].view(np.int32)).all()
     assert (short.unpacked() == rounded).all()
     some = np.random.default_rng(seed).integers(0, len(weight), 5)
@@ -155,10 +159,15 @@ def test_float32_weights_that_half_the_bits_hold_are_stored_so_with_the_same_pro
 
 @pytest.mark.parametrize("entry", [1 + 2.0**-11, 2.0**-25, 65520.0, 3e-42])
 def test_a_weight_with_one_entry_that_half_the_bits_do_not_hold_stays_in_float32(entry: float) -> None:
-    weight = np.full((70, 9), np.float32(1 + 2.0**-10))
-    assert Matrix.of(weight).format == FLOAT16
-    weight[69, 8] = entry
+    weight = np.full((CHECKED + 70, 9), np.float32(1 + 2.0**-10))
+    assert Matrix.of(weight).format == HALVES
+    weight[-1, 8] = entry
     assert Matrix.of(weight).format == FLOAT32 and (Matrix.of(weight).unpacked() == weight).all()
+
+
+def test_packing_minds_no_settings_of_numpy() -> None:
+    with np.errstate(all="raise"):
+        assert Matrix.of(np.full((3, 3), np.float32(3e-6 / 7))).format == FLOAT32
 
 
 def test_half_precision_refuses_what_it_cannot_hold() -> None:
@@ -318,8 +327,8 @@ def test_fixed_point_gives_clipped_relus_the_bits_that_fit() -> None:
         (np.ones((0, 2)), {}, ValueError, r"the gates must have outputs and columns: got .* shape \(0, 2\). Use \(N, K\)"),
         (np.ones((2, 0)), {}, ValueError, r"the gates must have outputs and columns: got .* shape \(2, 0\)"),
         (np.ones(2), {}, ValueError, r"the gates must have outputs and columns: got .* shape \(2,\)"),
-        (np.array([[1, np.nan]]), {"precision": "int8"}, ValueError, "the gates cannot be rounded to int8: got a weight"),
-        (np.array([[1, -np.inf]]), FIXED, ValueError, "the gates cannot be rounded to int16: got a weight that is not"),
+        (np.array([[1, np.nan]]), {"precision": "int8"}, ValueError, "the gates cannot be rounded to integers: got a weight"),
+        (np.array([[1, -np.inf]]), FIXED, ValueError, "the gates cannot be rounded to integers: got a weight that is not"),
     ],
 )  # fmt: skip
 def test_weights_that_cannot_be_packed(weight: np.ndarray, options: dict, error: type, message: str) -> None:
@@ -393,9 +402,9 @@ import os, sys
 import numpy as np
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.kernels.packing import Listing
-from test_kernels import EVERY_KIND, matrix, not_products
+from test_kernels import EVERY_KIND, SHORT, matrix, not_products
 found, given = {}, dict(np.load(sys.argv[1]))
-for kind in EVERY_KIND:
+for kind in (*EVERY_KIND, *SHORT):
     for layout in ("portable", "vnni"):
         os.environ["FASTDECODE_CPU"] = layout
         packed, x = matrix(kind, given[f"{kind}-weight"], given[f"{kind}-bias"]), given[f"{kind}-x"]
@@ -440,10 +449,14 @@ def test_a_processor_without_anything_gives_the_same_bits(tmp_path: Path) -> Non
     """numba compiles for the oldest x86-64, or the plainest of another make; its compiled code stays by itself."""
     rows = np.random.default_rng(5).normal(size=(9, 77)).astype(np.float32) * np.float32(3)
     given, expected = {"rows": rows}, not_products(rows)
-    for kind in EVERY_KIND:
+    for kind in (*EVERY_KIND, *SHORT):
         x, weight, bias = random_product(3, kind, rows=11)
-        if kind == "float16":
+        if kind.endswith("float16"):
             weight = np.clip(weight, -6e4, 6e4)
+        if kind == SHORT[0]:
+            weight = weight.astype(np.float16).astype(np.float32)
+        elif kind == SHORT[1]:
+            weight = (weight.view(np.uint32) & 0xFFFF0000).view(np.float32)
         given |= {f"{kind}-x": x, f"{kind}-weight": weight, f"{kind}-bias": bias}
         products = matrix(kind, weight, bias)(x)
         for layout in ("portable", "vnni"):

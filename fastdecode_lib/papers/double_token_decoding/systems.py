@@ -27,7 +27,7 @@ from fastdecode_lib.text.corpus import Pair, join_pairs, spread_over
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.text.tokenizers import padded
 from fastdecode_lib.trace import Trace
-from fastdecode_lib.training.presets import SYSTEMS_002
+from fastdecode_lib.training.presets import RECIPES, SYSTEMS_002
 from fastdecode_lib.translation import Session
 
 DIRECTION = ("en", "de")
@@ -92,7 +92,7 @@ def history_of(preset: str) -> list[dict[str, Any]]:
     NoResult
         If there are none.
     """
-    best = SYSTEMS_002[preset].trained()
+    best = (SYSTEMS_002 | RECIPES)[preset].trained()
     committed: Any = resources.files("fastdecode_lib") / "results" / f"{preset}.history.laptop.json"
     path = best.parent / "history.json" if best else committed
     if not path.is_file():

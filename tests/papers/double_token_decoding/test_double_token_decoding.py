@@ -23,7 +23,7 @@ from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.exact_compiled import output_matrix
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.projections.screens import Screen
-from fastdecode_lib.training.presets import SYSTEMS_002
+from fastdecode_lib.training.presets import RECIPES, SYSTEMS_002
 
 TINY = Scale.TINY
 
@@ -31,7 +31,17 @@ TINY = Scale.TINY
 def test_every_experiment_is_listed() -> None:
     names = {name for name in experiments() if name.startswith("double_token_decoding.")}
     tables = ("table1", "table2", "table3", "table4", "figure1", "figure2", "figure3")
-    beyond = ("mask_predict", "sizes", "rows", "tokens_per_step", "screened", "lossless", "learning", "profile")
+    beyond = (
+        "mask_predict",
+        "sizes",
+        "rows",
+        "tokens_per_step",
+        "screened",
+        "lossless",
+        "learning",
+        "recipes",
+        "profile",
+    )
     beyond = (*beyond, "screened_vocabulary", "junction", "gpu", "gpu_beams")
     assert names == {f"double_token_decoding.{name}" for name in (*tables, *beyond)}
 
@@ -254,8 +264,11 @@ def trained_run(folder: Path, preset: str, scores: tuple[float, float]) -> list[
     run = folder / "build" / "train" / preset
     (run / "best").mkdir(parents=True)
     (run / "best" / "config.json").write_text("{}", encoding="utf-8")
-    updates = (300, SYSTEMS_002[preset].updates)
-    entries = [{"update": n, "seconds": 60.0 * n, "dev_chrf": s} for n, s in zip(updates, scores, strict=True)]
+    updates = (300, (SYSTEMS_002 | RECIPES)[preset].updates)
+    entries = [
+        {"update": n, "seconds": 60.0 * n, "processor_seconds": 30.0 * n, "dev_chrf": s}
+        for n, s in zip(updates, scores, strict=True)
+    ]
     (run / "history.json").write_text(json.dumps(entries), encoding="utf-8")
     return entries
 
@@ -275,6 +288,16 @@ def test_learning_is_read_from_the_runs_that_are_here_or_committed(
     assert list(found.chrf) == [entry["dev_chrf"] for entry in entries] and list(found.minutes) == list(found.updates)
     assert {"chrF, 500", "chrF, 2500", "chrF, 2800"} <= set(learned(frame)) and set(frame.system) == set(SYSTEMS_002)
     assert systems.updates_of("unheard-of") == entries[-1]["update"]
+
+
+def test_two_recipes_are_compared_by_the_time_to_a_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    trained_run(tmp_path, "single-l2r-muon", (30.0, 60.0))  # after 150 and 750 minutes
+    trained_run(tmp_path, "single-l2r-adamw", (20.0, 45.0))  # after 150 and 750
+    frame = quality.recipes().set_index("name")
+    assert frame.processor_minutes["single-l2r-muon, 300"] == 150
+    assert np.isnan(frame.muon_share["single-l2r-adamw, 300"]), "Muon was not seen at so low a score"
+    assert frame.muon_share["single-l2r-adamw, 1,500"] == pytest.approx((150 + 750) / 2 / 750)
 
 
 def test_what_is_trained_here_goes_before_what_is_bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

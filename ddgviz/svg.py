@@ -245,8 +245,7 @@ def _grid_legend(page: Page) -> list[Entry]:
         items.append(("draft replaced", lambda: page.element("path", **line)))
     marked = [cell for cell in cells if cell.guess]
     for origin in sorted({cell.origin for cell in marked}):
-        is_right = any(cell.guess == "right" for cell in marked if cell.origin == origin)
-        items.append((words.origin_legend(origin), partial(draw_mark, page, origin, is_right, 4, -9)))
+        items.append((words.origin_legend(origin), partial(draw_mark, page, origin, False, 4, -9)))
     if marked:
         first = min(cell.origin for cell in marked)
         items.append(("filled: the pass kept the draft", lambda: draw_mark(page, first, True, 4, -9)))

@@ -36,6 +36,7 @@ autosummary_generate = False
 html_theme = "pydata_sphinx_theme"
 html_title = "fastdecode"
 html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"
 html_css_files = ["site.css"]
 html_js_files = [("site.js", {"defer": "defer"})]
 html_copy_source = False

@@ -136,5 +136,6 @@ def write_shared(site: Path, first: str) -> None:
     packed = next(o["data"][MIME]["packed"] for c in cells for o in c.get("outputs", []) if MIME in o.get("data", {}))
     (site / "_static" / ALONE).write_text(sealed(unpack_text(packed), packed), encoding="utf-8")
     refresh = f'<meta http-equiv="refresh" content="0; url={first}.html"><a href="{first}.html">fastdecode</a>'
-    page = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>fastdecode</title>{refresh}</html>\n'
+    icon = '<link rel="icon" href="_static/favicon.svg">'
+    page = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>fastdecode</title>{icon}{refresh}</html>\n'
     (site / "index.html").write_text(page, encoding="utf-8")

@@ -140,8 +140,8 @@ function laneLegend(model) {
 function marksLegend(model, guesses) {
   const mark = (name, right) =>
     path(SHAPES[name] || SHAPES.other, INK, { transform: "translate(5 4)", fill: right ? INK : "none", "stroke-width": 0.9 });
-  const found = [...guesses.keys()].sort().map((name) => [true, toldOf(model, name, 0), mark(name, guesses.get(name))]);
-  return found.length ? [...found, [true, "filled: the pass kept the draft", mark([...guesses.keys()][0], true)]] : [];
+  const found = [...guesses].sort().map((name) => [true, toldOf(model, name, 0), mark(name, false)]);
+  return found.length ? [...found, [true, "filled: the pass kept the draft", mark([...guesses][0], true)]] : [];
 }
 
 export function writeLegend(legend, model, { kinds, moved, continues, open, guesses }, graph, differ) {

@@ -22,7 +22,7 @@ export function survey(model, known, measure) {
   const kept = known && known.limit === limit && known.source === model.header && known.rows <= model.rows.length;
   const found = kept ? known : {
     limit, source: model.header, rows: 0, natural: [], kinds: new Set(), moved: false, continues: false, open: false,
-    guesses: new Map(),
+    guesses: new Set(),
   };
   for (let row = found.rows; row < model.rows.length; row++) {
     for (const slot of model.rows[row].places.keys()) {
@@ -46,7 +46,7 @@ function note(found, item, measure) {
   found.moved = found.moved || item.moved;
   found.continues = found.continues || item.continues;
   if (item.kind === "masked" && item.token < 0) found.open = true;
-  if (item.guess) found.guesses.set(item.origin, found.guesses.get(item.origin) || item.guess === "right");
+  if (item.guess) found.guesses.add(item.origin);
   if (item.kind === "settled") return;
   const fresh = item.kind === "new";
   widen(found, item.column, Math.min(fresh ? WIDEST : WIDEST_DRAFT, measure(item.text, fresh) + PADDING));

@@ -23,6 +23,12 @@ for (const frame of frames) {
 }
 new MutationObserver(() => frames.forEach(dress)).observe(document.documentElement, { attributeFilter: ["data-theme"] });
 
+// Code in a table may break behind its signs, not inside its words.
+for (const part of document.querySelectorAll(".bd-article td code .pre")) {
+  const words = part.textContent.split(/(?<=[=:,(/_])(?=.)/);
+  part.replaceChildren(...words.flatMap((word, index) => (index ? [document.createElement("wbr"), word] : [word])));
+}
+
 for (const place of document.querySelectorAll(".playing-chart")) {
   const { data, layout } = JSON.parse(place.querySelector("script").textContent);
   const narrow = place.clientWidth < 560;

@@ -66,9 +66,9 @@ class Speedup:
     def __str__(self) -> str:
         paragraphs = [self._described("Without any loss", self.lossless)]
         if self.near is None:
-            paragraphs.append("With next to none: nothing is faster than that.")
+            paragraphs.append("With next to no loss: nothing is faster than that.")
         else:
-            paragraphs.append(self._described("With next to none", self.near))
+            paragraphs.append(self._described("With next to no loss", self.near))
         if self.table["note"].str.contains("noisy").any():
             paragraphs.append("This machine is noisy now: run it again when it is idle.")
         return "\n\n".join(paragraphs)
@@ -262,7 +262,8 @@ def _make_table(
     if theirs is not None and theirs <= ours:
         _say(
             notes,
-            f"the draft table at hand is better than one of {len(texts)} sentences: {theirs} passes, {ours}",
+            f"the draft table at hand is kept: {theirs} passes with it on held-out sentences, {ours} with one counted on "
+            f"{len(texts)} of yours",
             progress,
         )
         return

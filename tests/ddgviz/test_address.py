@@ -93,6 +93,10 @@ def test_a_damaged_link_says_so(opened: Opener, packed: str) -> None:
     page = opened(simulate.garden(), f"#trace={packed}", reduced_motion="reduce")
     assert shown(page) == 6
     assert page.locator(".ddg-notice").inner_text().startswith("The address holds no picture that can be drawn")
+    caption = "getComputedStyle(document.querySelector('.ddg-caption')).display"
+    assert page.evaluate(f"() => {caption}") != "none"
+    undrawn = "document.querySelector('.ddgviz').dataset.passes = 0"
+    assert page.evaluate(f"() => {{ {undrawn}; return {caption}; }}") == "none", "nothing drawn, nothing waited for"
 
 
 def altered(**changes: Any) -> dict[str, Any]:

@@ -91,4 +91,5 @@ def test_the_source_of_drafts_that_is_shown_works(monkeypatch: pytest.MonkeyPatc
 
 def test_no_page_asks_another_place() -> None:
     for path in (ROOT / "docs" / "_static").iterdir():
-        assert not re.search(r"https?://|@import|//cdn", path.read_text(encoding="utf-8")), path.name
+        text = path.read_text(encoding="utf-8").replace('xmlns="http://www.w3.org/2000/svg"', "")  # a name, not a place
+        assert not re.search(r"https?://|@import|//cdn", text), path.name

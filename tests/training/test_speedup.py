@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import fakes
+import pandas as pd
 import pytest
 
 import fastdecode_lib
@@ -102,6 +103,28 @@ def test_a_head_is_trained_where_the_minutes_allow_it(marian_folder: Path, monke
     assert trained[2:] == [(50, 600), (-1, -1)] and "a draft head of 600 updates" in notes[-1]
     module._make_head(session, TEXTS[:30], 260, notes, 0, False)
     assert len(trained) == 4 and "it needs 40 sentences to learn from, 30 are left" in notes[-1]
+
+
+def test_what_is_printed_calls_nothing_lossless_that_differs_from_float32(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    names = ("name", "decoder", "projection", "precision", "speedup", "speedup_low", "speedup_high", "unchanged")
+    rows = [
+        ("greedy + exact + int8", "greedy", "exact", "int8", 3.0, 2.9, 3.1, 0.8),
+        ("greedy + exact + float32", "greedy", "exact", "float32", 1.0, 1.0, 1.0, 1.0),
+    ]
+    table = pd.DataFrame([dict(zip(names, row, strict=True)) | {"lossless": True, "note": ""} for row in rows])
+    plain = {"decoder": "greedy", "projection": "exact", "precision": "float32"}
+    record = {"source": "en", "target": "de", "batch": 1, "model": "m", "sentences": 10}
+    monkeypatch.setattr(module, "speedup", lambda *a, **k: module.Speedup(table, plain, None, record, None))
+    (tmp_path / "en.txt").write_text("One line.\n", encoding="utf-8")
+    assert (
+        cli.main(["speedup", "--model", "m", "--from", "en", "--to", "de", "--source", str(tmp_path / "en.txt")]) == 0
+    )
+    out = capsys.readouterr().out
+    int8, float32 = (line for line in out.splitlines() if line.startswith("greedy + exact"))
+    assert "False" in int8 and "True" in float32
+    assert "the choice is among them" in out and "With next to no loss: nothing is faster" in out
 
 
 def test_what_cannot_be_done_says_so(marian_folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ help: ## list the targets
 
 lab: install ## open the first notebook in JupyterLab
 	$(call say,JupyterLab: stop it with Ctrl-C)
-	$(BIN)/python -m jupyterlab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb \
+	@$(BIN)/python -m jupyterlab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb \
 		--LabApp.app_settings_dir="$(CURDIR)/notebooks/lab" \
 		$$([ $$(id -u) -ne 0 ] || echo --allow-root) $(LAB_ARGS)
 
@@ -132,8 +132,8 @@ site: install ## build the documentation into build/site and look at it in Chrom
 	$(call say,site: into build/site)
 	rm -rf build/site
 	$(BIN)/python -m sphinx -E -q -W --keep-going -c docs -d build/site-doctrees . build/site
-	FASTDECODE_SITE=build/site $(BIN)/python -m pytest -q tests/docs/test_site.py $(SITE_ARGS)
-	@echo "== the site is ready: build/site/index.html"
+	@echo "== the site is ready: build/site/index.html; now every page is looked at in Chromium, two minutes or more"
+	FASTDECODE_SITE=build/site $(BIN)/python -m pytest tests/docs/test_site.py $(or $(SITE_ARGS),-v)
 
 bench-%: install ## measure cpu, projections, combinations or ddgviz on this machine
 	$(call say,bench-$*: BENCH_ARGS=--quick takes under five minutes)

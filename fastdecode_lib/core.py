@@ -6,7 +6,7 @@ prefix. Ids, lengths and scores that a decoder sees are numpy arrays on the host
 arrays and only pass from model to projection.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
@@ -286,6 +286,11 @@ class Constraints:
     def limit(self) -> int:
         """The number of tokens after which decoding stops in any case."""
         return self.exact_length or self.max_length
+
+    def reason(self, tokens: Sequence[int]) -> Stop:
+        """Why an output stopped: ``"length"`` also where its end was forced at the longest length."""
+        cut = self.forced_end and self.exact_length is None and len(tokens) == self.max_length
+        return "end" if tokens and tokens[-1] in self.end and not cut else "length"
 
     def forced(self, slots: np.ndarray) -> np.ndarray:
         """The id forced at each slot, -1 where the model is free; same shape as `slots`."""

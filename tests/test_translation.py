@@ -256,6 +256,17 @@ def test_damaged_traces(marian: TranslationModel, change: dict[str, object], mes
         Trace.from_dict(good | change)
 
 
+@pytest.mark.parametrize(
+    "decoder", ["greedy", "jacobi", "gauss_seidel:block=3", "window:width=3", "auto", "beam:size=2"]
+)
+def test_an_end_that_was_forced_at_the_longest_length_is_told_from_the_models_own(decoder: str) -> None:
+    model, text = load("tatoeba-small", device="cpu"), "The bus is late."
+    whole = translate(model, text, source="en", target="de", decoder=decoder)
+    cut = translate(model, text, source="en", target="de", decoder=decoder, max_length=4)
+    assert (whole.trace.hypotheses[0].stop, cut.trace.hypotheses[0].stop) == ("end", "length")
+    assert whole.tokens[-1] == cut.tokens[-1] and len(cut.tokens) == 4
+
+
 def test_a_trace_cut_short(marian: TranslationModel) -> None:
     text = translate(marian, TEXTS[0]).trace.to_json()
     with pytest.raises(ValueError, match="not JSON.*It may be cut short; record it again"):

@@ -49,9 +49,7 @@ class Greedy:
             chooser = constrained(projection, batch, constraints, observe)
             single = Single(outputs[first_row : first_row + len(batch)], model, chooser, constraints, first_row)
             call = yield from single(range(len(batch)), state, call, clock)
-        return tuple(
-            Hypothesis(tuple(output), None, "end" if output[-1] in constraints.end else "length") for output in outputs
-        )
+        return tuple(Hypothesis(tuple(output), None, constraints.reason(output)) for output in outputs)
 
 
 @dataclass(frozen=True)
@@ -294,5 +292,4 @@ class _Search:
 
     def best(self) -> Hypothesis:
         lane = self.done[0] if self.done else self.live[0]
-        ended = bool(lane.tokens) and lane.tokens[-1] in self.constraints.end
-        return Hypothesis(lane.tokens, lane.score, "end" if ended else "length")
+        return Hypothesis(lane.tokens, lane.score, self.constraints.reason(lane.tokens))

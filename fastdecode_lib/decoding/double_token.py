@@ -21,7 +21,6 @@ from fastdecode_lib.core import (
     Source,
     State,
     Status,
-    Stop,
 )
 from fastdecode_lib.decoding.choosing import check_fits, choose
 from fastdecode_lib.decoding.folding import place, unfolded
@@ -124,7 +123,7 @@ class DoubleToken:
                 break
             run.go_on(alive, tokens[alive])
         outputs = [run.in_order(row) for row in emitted]
-        return tuple(Hypothesis(tokens, None, run.reason(tokens)) for tokens in outputs)
+        return tuple(Hypothesis(tokens, None, run.constraints.reason(tokens)) for tokens in outputs)
 
     def _beam(self, run: "_Run") -> Passes:
         group, constraints = run.model.tokens_per_step, run.constraints
@@ -225,10 +224,6 @@ class _Run:
         ended = end in inside
         inside = inside[: inside.index(end)] if ended else inside
         return (*unfolded(inside, self.model.both_ends), *([end] if ended else []))
-
-    def reason(self, tokens: Sequence[int]) -> Stop:
-        """Why an output stopped."""
-        return "end" if tokens and tokens[-1] in self.constraints.end else "length"
 
     def start_lap(self) -> None:
         """Read the clock."""
@@ -400,4 +395,4 @@ class _Search:
         """The best hypothesis once the search has ended."""
         lane = self._best()
         tokens = self.run.in_order(lane.tokens)
-        return Hypothesis(tokens, lane.score, self.run.reason(tokens))
+        return Hypothesis(tokens, lane.score, self.run.constraints.reason(tokens))

@@ -195,10 +195,8 @@ class _System:
         """Add the solved block to the output, up to its first end, and open the next block."""
         end = _first(np.isin(self.block, self.constraints.end))
         self.output += self.block[: end + 1].tolist()
-        if end < len(self.block):
-            self.hypothesis = Hypothesis(tuple(self.output), None, "end")
-        elif len(self.output) == self.constraints.limit:
-            self.hypothesis = Hypothesis(tuple(self.output), None, "length")
+        if end < len(self.block) or len(self.output) == self.constraints.limit:
+            self.hypothesis = Hypothesis(tuple(self.output), None, self.constraints.reason(self.output))
         else:
             self._open_block()
 

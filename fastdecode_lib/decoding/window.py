@@ -248,8 +248,7 @@ class WindowRow:
 
     def complete(self) -> None:
         """Make the output so far the hypothesis."""
-        ended = self.output[-1] in self.constraints.end
-        self.hypothesis = Hypothesis(tuple(self.output), None, "end" if ended else "length")
+        self.hypothesis = Hypothesis(tuple(self.output), None, self.constraints.reason(self.output))
 
 
 _FIRST = np.zeros(1, dtype=np.int64)

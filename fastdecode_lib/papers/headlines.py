@@ -57,44 +57,27 @@ def _greedy(
     return Headline(stem, method, "vocabulary_clusters.end_to_end", where, command, **options)
 
 
-def _cube(method: str, stem: str, command: str = "", readme: bool = False, when: str = "", **choices: str) -> Headline:
-    """A row of the cube: the bundled model, joined sentences."""
-    where = {"model": "tatoeba-small", "decoder": "greedy", "projection": "exact", "precision": "float32"} | choices
-    result = "combinations.cube"
+def _first(method: str, stem: str, command: str = "", readme: bool = False, when: str = "", **choices: str) -> Headline:
+    """A row of the methods of the first page: the bundled model, joined sentences, all in one run."""
+    where = {"set": "joined", "decoder": "greedy", "projection": "exact", "precision": "float32"} | choices
+    result = "combinations.first_page"
     return Headline(stem, method, result, where, command, unchanged="agreement", readme=readme, when=when)
 
 
-def _drafted(
-    method: str,
-    shape: str,
-    draft: str,
-    command: str,
-    projection: str,
-    width: int = 3,
-    stem: str = "parallel_decoding",
-    **options: Any,
-) -> Headline:
-    """A window, joined sentences, in float32."""
-    where = {"shape": shape, "precision": "float32", "projection": projection, "set": "joined", "draft": draft}
-    return Headline(stem, method, "combinations.draft_time", {**where, "width": width}, command, **options)
-
-
 HEADLINES = (
-    Headline(
-        "vocabulary_clusters",
+    _first(
         "clusters",
-        "vocabulary_clusters.table3",
-        {"direction": "en-de", "method": "clustered", "protocol": "batch 1, beam 1"},
+        "vocabulary_clusters",
         '`projection="clustered"`',
+        projection="clustered",
         readme=True,
         when="few outputs may change; clusters are fitted in minutes",
     ),
-    Headline(
-        "learning_to_screen",
+    _first(
         "learned screen",
-        "learning_to_screen.table3",
-        {"set": "translation", "method": "screened", "beam": 1},
+        "learning_to_screen",
         '`projection="screened"`',
+        projection="screened",
         readme=True,
         when="some outputs may change; a screen is learned in minutes",
     ),
@@ -109,35 +92,32 @@ HEADLINES = (
         readme=True,
         when="the model is yet to be trained",
     ),
-    _drafted(
+    _first(
         "window and quantised",
-        "tatoeba-small",
-        "ngram+lexicon",
+        "parallel_decoding",
         '`decoder="window:width=3", projection="quantised"`',
-        "quantised",
+        decoder="window:width=3",
+        projection="quantised",
         readme=True,
         when="no output may change",
     ),
-    _cube(
+    _first(
         "int8",
         "sharp_models",
         '`load(name, precision="int8")`',
         precision="int8",
         readme=True,
-        when="most outputs of joined sentences may change, their BLEU not; nothing is to be fitted",
+        when="outputs may change, their BLEU not; nothing is to be fitted",
     ),
-    _drafted(
+    _first(
         "quantised",
-        "tatoeba-small",
-        "greedy",
+        "learning_to_screen",
         '`projection="quantised"`',
-        "quantised",
-        width=1,
-        stem="learning_to_screen",
+        projection="quantised",
         when="no output may change, and drafts seldom hold",
     ),
-    _greedy("candidate lists", "lexical", "sharp_models", '`projection="lexical"`'),
-    _cube(
+    _first("candidate lists", "sharp_models", '`projection="lexical"`', projection="lexical"),
+    _first(
         "clusters in int8",
         "combinations",
         '`"clustered"` with `precision="int8"`',
@@ -145,17 +125,23 @@ HEADLINES = (
         precision="int8",
         when="speed above all",
     ),
-    _drafted(
+    Headline(
+        "parallel_decoding",
         "window and quantised, large",
-        GROWN,
-        "head",
-        '`decoder="window:width=4,draft=head", projection="quantised"`',
-        "quantised",
-        width=4,
+        "combinations.draft_time",
+        {
+            "shape": GROWN,
+            "precision": "float32",
+            "projection": "quantised",
+            "set": "joined",
+            "draft": "ngram+lexicon",
+            "width": 3,
+        },
+        '`decoder="window:width=3", projection="quantised"`',
         when="no output may change; a large model, whose weights exceed the cache",
     ),
-    _cube("PJ", "parallel_decoding", '`decoder="jacobi"`', decoder="jacobi"),
-    _cube("HGJ", "parallel_decoding", '`decoder="hybrid:block=3"`', decoder="hybrid"),
+    _first("PJ", "parallel_decoding", '`decoder="jacobi"`', decoder="jacobi"),
+    _first("HGJ", "parallel_decoding", '`decoder="hybrid:block=3"`', decoder="hybrid:block=3"),
     Headline(
         "double_token_decoding",
         "two-token draft",
@@ -163,7 +149,7 @@ HEADLINES = (
         {"name": "drafted, width 4"},
         "`window:draft=model,model=NAME`",
     ),
-    _cube("int16", "sharp_models", precision="int16"),
+    _first("int16", "sharp_models", precision="int16"),
     _greedy("adaptive softmax", "adaptive"),
     _greedy("SVD-softmax", "svd"),
     _greedy("FGD", "fgd"),

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from fastdecode_lib.papers.combinations import cube, drafts, in_generate, never_slower
+from fastdecode_lib.papers.combinations import cube, drafts, first_page, in_generate, never_slower
 from fastdecode_lib.papers.experiment import Chart, Column, Conclusion, Experiment, Paper, columns
 from fastdecode_lib.papers.reading import pivoted
 
@@ -58,6 +58,19 @@ def window_of_five(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 EXPERIMENTS = (
+    Experiment(
+        first_page.first_page,
+        "The methods of the first page",
+        columns(
+            "set decoder projection",
+            Column("precision", "number format"),
+            Column("agreement", "same outputs", share=True),
+            "speedup",
+            Column("bleu", "BLEU", 2),
+        ),
+        note="The bundled model, English to German, over greedy decoding with the exact projection in float32. Joined are two to "
+        "four sentences at a time; the first page shows these.",
+    ),
     Experiment(
         cube.cube,
         "Every decoder with every projection in every precision",

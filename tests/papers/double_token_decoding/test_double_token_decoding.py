@@ -290,14 +290,14 @@ def test_learning_is_read_from_the_runs_that_are_here_or_committed(
     assert systems.updates_of("unheard-of") == entries[-1]["update"]
 
 
-def test_two_recipes_are_compared_by_the_time_to_a_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_recipes_are_compared_by_the_updates_to_a_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    trained_run(tmp_path, "single-l2r-muon", (30.0, 60.0))  # after 150 and 750 minutes
-    trained_run(tmp_path, "single-l2r-adamw", (20.0, 45.0))  # after 150 and 750
+    trained_run(tmp_path, "single-l2r-muon", (30.0, 60.0))
+    trained_run(tmp_path, "single-l2r-adamw", (20.0, 45.0))
     frame = quality.recipes().set_index("name")
     assert frame.processor_minutes["single-l2r-muon, 300"] == 150
+    assert frame.muon_share["single-l2r-adamw, 900"] == pytest.approx((300 + 1500) / 2 / 900)
     assert np.isnan(frame.muon_share["single-l2r-adamw, 300"]), "Muon was not seen at so low a score"
-    assert frame.muon_share["single-l2r-adamw, 1,500"] == pytest.approx((150 + 750) / 2 / 750)
 
 
 def test_what_is_trained_here_goes_before_what_is_bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,8 +58,8 @@ def _greedy(
 
 
 def _first(method: str, stem: str, command: str = "", readme: bool = False, when: str = "", **choices: str) -> Headline:
-    """A row of the methods of the first page: the bundled model, joined sentences, all in one run."""
-    where = {"set": "joined", "decoder": "greedy", "projection": "exact", "precision": "float32"} | choices
+    """A row of the methods of the first page: the bundled model, single sentences, all in one run."""
+    where = {"set": "single", "decoder": "greedy", "projection": "exact", "precision": "float32"} | choices
     result = "combinations.first_page"
     return Headline(stem, method, result, where, command, unchanged="agreement", readme=readme, when=when)
 

@@ -25,9 +25,8 @@ CONCLUSION = Conclusion(
     "iterations and leaves out "
     "the pass that confirms each block.",
     why="A pass over several positions costs more than one over one. It pays where passes wait for memory: a "
-    "window of three is 1.3 times as fast on the bundled model, and 1.8 with the lossless projection `quantised`; 2.4 "
-    "(2.4 to 2.6) at opus-mt's shape, four wide with a draft head; in int8 1.2 times, and no faster than greedy decoding "
-    "where drafts seldom hold.",
+    "window of three is 1.2 times as fast on the bundled model, and 1.3 with the lossless projection `quantised`; 2.2 "
+    "(2.0 to 2.3) at opus-mt's shape; in int8 1.1 times, and slower than greedy decoding where drafts seldom hold.",
     use='`decoder="window:width=3"` with `projection="quantised"`, one sentence at a time, without loss; not '
     "in batches. `fastdecode tune` says "
     "which width pays on "

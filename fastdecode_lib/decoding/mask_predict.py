@@ -91,12 +91,9 @@ class MaskPredict:
                 end = constraints.end[0] if last else None
                 yield target.iteration(row, call, int(lengths[row].sum()), seconds, end)
             clock = perf_counter()
-        return tuple(
-            Hypothesis(
-                (*tokens[i, : sizes[i]].tolist(), constraints.end[0]), float(log_probs[i].sum() / sizes[i]), "end"
-            )
-            for i in best
-        )
+        outputs = [(*tokens[i, : sizes[i]].tolist(), constraints.end[0]) for i in best]
+        scores = [float(log_probs[i].sum() / sizes[i]) for i in best]
+        return tuple(Hypothesis(o, score, constraints.reason(o)) for o, score in zip(outputs, scores, strict=True))
 
     def _lengths(self, scores: np.ndarray, constraints: Constraints, max_target: int) -> np.ndarray:
         """The most probable allowed lengths of each row (B, L'), ends not counted; `scores` (B, L) are for lengths from 1."""

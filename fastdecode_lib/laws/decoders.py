@@ -78,13 +78,14 @@ def batch_equals_single(decoder: Decoder, case: Case) -> None:
 
 
 def constraints_hold(decoder: Decoder, case: Case) -> None:
-    """Every output follows the rules: lengths, banned tokens, the forced end, nothing after the end."""
+    """Every output follows the rules: lengths, banned tokens, the forced end, nothing after the end; and says why it stopped."""
     rules = case.constraints
     for row, hypothesis in enumerate(decode(decoder, case)):
         tokens = np.array(hypothesis.tokens)
         slots = np.arange(len(tokens))
         unforced = rules.forced(slots) < 0
         ends = np.isin(tokens, rules.end)
+        cut = rules.exact_length is None and not unforced[-1:].all()
         checks = [
             (not 1 <= len(tokens) <= rules.limit, "its length"),
             (bool(ends[:-1].any()), "tokens after the end"),
@@ -92,7 +93,7 @@ def constraints_hold(decoder: Decoder, case: Case) -> None:
             (bool((tokens[~unforced] != rules.end[0]).any()), "no end where it is forced"),
             (bool(ends[unforced & (slots < rules.min_length)].any()), "an end before min_length"),
             (rules.exact_length not in (None, len(tokens)), "not the exact length"),
-            ((hypothesis.stop == "end") != bool(ends[-1:].any()), "the wrong reason to stop"),
+            ((hypothesis.stop == "end") != bool(ends[-1:].any() and not cut), "the wrong reason to stop"),
         ]
         for broken, fault in checks:
             if broken:

@@ -85,7 +85,10 @@ def constraints_hold(decoder: Decoder, case: Case) -> None:
         slots = np.arange(len(tokens))
         unforced = rules.forced(slots) < 0
         ends = np.isin(tokens, rules.end)
-        cut = rules.exact_length is None and not unforced[-1:].all()
+        forces = rules.forced_end or getattr(
+            case.model, "both_ends", False
+        )  # a sentence that grows from both ends has an end
+        cut = forces and rules.exact_length is None and len(tokens) == rules.max_length
         checks = [
             (not 1 <= len(tokens) <= rules.limit, "its length"),
             (bool(ends[:-1].any()), "tokens after the end"),

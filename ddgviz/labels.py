@@ -9,12 +9,15 @@ from ddgviz.text import visible, width
 SIZE = 11
 """Size of the type."""
 
+LINE = 15.0
+"""Height of a line of it."""
+
 WIDE, HIGH = 640.0, 340.0
 """Size in pixels of the smallest plot; in a larger one, names are only further apart."""
 
 _MARK = 8.0
-_LINE = 15.0
 _NEAR, _FAR = 10.0, 40.0
+_LARGER = 1.3
 
 Box = tuple[float, float, float, float]
 """Left, right, bottom, top."""
@@ -63,13 +66,13 @@ def _pixel(value: float, side: list[float], length: float) -> float:
 
 
 def _box(across: float, up: float, wide: float) -> Box:
-    return across - wide / 2, across + wide / 2, up - _LINE / 2, up + _LINE / 2
+    return across - wide / 2, across + wide / 2, up - LINE / 2, up + LINE / 2
 
 
 def _along(a: tuple[float, float], b: tuple[float, float]) -> list[Box]:
     """Boxes that cover a line between two points; one box if it is level or upright."""
     wide, high = b[0] - a[0], b[1] - a[1]
-    parts = max(1, math.ceil(min(abs(wide), abs(high)) / _LINE))
+    parts = max(1, math.ceil(min(abs(wide), abs(high)) / LINE))
     steps = [(a[0] + wide * n / parts, a[1] + high * n / parts) for n in range(parts + 1)]
     ends = pairwise(steps)
     return [(min(x, to_x) - 1, max(x, to_x) + 1, min(y, to_y) - 1, max(y, to_y) + 1) for (x, y), (to_x, to_y) in ends]
@@ -86,14 +89,16 @@ def apart(heights: list[float], distance: float, room: float) -> list[float]:
 
 
 def _marks(row: dict[str, Any], point: tuple[float, float], x: str, y: str, sides: list[list[float]]) -> list[Box]:
-    """Boxes that a point covers: its mark and its bars."""
+    """Boxes that a point covers: its mark and its bars, which are longer in a plot that is larger."""
     across, up = point
     boxes = [(across - _MARK, across + _MARK, up - _MARK, up + _MARK)]
     if row.get(f"{x}_low") is not None and row.get(f"{x}_high") is not None:
-        left, right = (_pixel(row[f"{x}_{end}"], sides[0], WIDE) for end in ("low", "high"))
+        left, right = (
+            across + _LARGER * (_pixel(row[f"{x}_{end}"], sides[0], WIDE) - across) for end in ("low", "high")
+        )
         boxes.append((left, right, up - 2, up + 2))
     if row.get(f"{y}_low") is not None and row.get(f"{y}_high") is not None:
-        bottom, top = (_pixel(row[f"{y}_{end}"], sides[1], HIGH) for end in ("low", "high"))
+        bottom, top = (up + _LARGER * (_pixel(row[f"{y}_{end}"], sides[1], HIGH) - up) for end in ("low", "high"))
         boxes.append((across - 2, across + 2, bottom, top))
     return boxes
 

@@ -27,8 +27,8 @@ USUAL = ("window", "jacobi", "gauss_seidel", "hybrid", "greedy", "beam")
 WIDTHS = ("width", "block", "size")
 """Options of decoders for the number of tokens, or hypotheses, that they take at once."""
 
-NARROW = {"window": 5}
-"""Usual widths that differ from a decoder's default: of a window of 8, few draft tokens are accepted on one sentence."""
+NARROW = {"window": 3}
+"""Usual widths that differ from a decoder's default: of a wider window, few draft tokens are accepted on one sentence."""
 
 WEIGHED, WEIGHED_WIDTHS, ROUNDS = ("exact", "quantised", "clustered", "lexical"), (1, 2, 3, 4, 5, 8), 5
 """Projections, widths and rounds of `Runner.weigh`."""

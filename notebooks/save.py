@@ -57,7 +57,7 @@ def still(notebook: Any) -> int:
         If a widget has no picture.
     """
     for cell in notebook.cells:
-        cell.metadata = {}
+        cell.metadata = {"tags": cell.metadata.tags} if cell.metadata.get("tags") else {}
         if cell.cell_type == "code":
             cell.outputs = [kept for output in cell.outputs for kept in _still(output, cell.source)]
     _draw([output for cell in notebook.cells for output in cell.get("outputs", []) if CHART in output.get("data", {})])

@@ -27,7 +27,7 @@ def test_it_offers_what_the_model_and_the_registry_have(run: Runner) -> None:
     assert "en-de" in choices["directions"]
     assert choices["decoder"][:6] == ["window", "jacobi", "gauss_seidel", "hybrid", "greedy", "beam"]
     assert set(choices["decoder"]) == set(registry.fitting(run.model.network))
-    assert choices["width"] == {"window": 5, "gauss_seidel": 3, "hybrid": 3, "beam": 5, "auto": 8}
+    assert choices["width"] == {"window": 3, "gauss_seidel": 3, "hybrid": 3, "beam": 5, "auto": 8}
     assert choices["projection"] == ["exact", "quantised"]
     assert choices["precision"] == ["float64", "float32", "int16", "int8"]
     assert choices["engine"] == ["auto", "compiled", "torch"]
@@ -59,7 +59,7 @@ def test_every_decoder_runs_at_every_width(run: Runner, name: str) -> None:
 
 
 def test_the_usual_decoders() -> None:
-    assert DECODERS == ("window:width=5", "jacobi", "gauss_seidel:block=3", "hybrid:block=3", "greedy", "beam:size=5")
+    assert DECODERS == ("window:width=3", "jacobi", "gauss_seidel:block=3", "hybrid:block=3", "greedy", "beam:size=5")
     assert all(registry.decoder(one) for one in DECODERS)
 
 
@@ -90,8 +90,8 @@ def test_the_engine_follows_the_precision(run: Runner) -> None:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"decoder": "jacoby"}, "Unknown decoder: got 'jacoby'. Did you mean 'jacobi'?"),
-    ({"width": 0}, "The width of window is a whole number from 1 on: got 0. Example: 5."),
-    ({"width": "4"}, "The width of window is a whole number from 1 on: got '4'. Example: 5."),
+    ({"width": 0}, "The width of window is a whole number from 1 on: got 0. Example: 3."),
+    ({"width": "4"}, "The width of window is a whole number from 1 on: got '4'. Example: 3."),
     ({"decoder": "jacobi", "width": 4}, "The decoder jacobi has no width: got width=4. Leave width out."),
     ({"projection": "cluster"}, "Unknown projection: got 'cluster'. Use one of exact, quantised."),
     ({"precision": "float8"}, "Unknown precision: got 'float8'. Did you mean 'float64'?"),
@@ -138,7 +138,7 @@ def test_it_stops_when_asked(run: Runner) -> None:
     events = list(run.run(TEXTS[4], {"from": "en", "to": "de"}, stop=lambda: True))
     assert [e["event"] for e in events] == ["start", "iteration", "end"]
     assert events[-1]["hypotheses"][0]["stop"] == "interrupted"
-    assert events[0]["settings"]["decoder"] == "window:width=5"
+    assert events[0]["settings"]["decoder"] == "window:width=3"
 
 
 def test_widths_and_projections_are_weighed_in_turns() -> None:

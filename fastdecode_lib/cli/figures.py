@@ -205,18 +205,20 @@ def _draw_charts(folder: Path) -> None:
 def _frontier(rows: Any) -> Any:
     """All methods by speedup and share of outputs unchanged; the names of lossless ones, which lie on one line, are slanted."""
     import ddgviz
+    from ddgviz import labels
 
     rows = rows.dropna(subset=["unchanged"])
     titles = {"x_title": "times as fast as greedy decoding", "y_title": "share of outputs unchanged"}
     figure = ddgviz.frontier(rows, "speedup", "unchanged", "method", **titles)
-    lossless = rows[rows["unchanged"] == 1].set_index("method")["speedup"]
-    for label in figure.layout.annotations:
-        if label.text in lossless:
-            label.update(
-                x=lossless[label.text], y=1, xanchor="left", yanchor="bottom", textangle=-45, yshift=4, xshift=-4
-            )
+    lossless = rows[rows["unchanged"] == 1].sort_values("speedup")
+    furthest = 1.12 * rows["speedup"].max()
+    places = [speedup / furthest * labels.WIDE for speedup in lossless["speedup"]]
+    moved = labels.apart(places, labels.LINE, labels.WIDE)
+    names = {label.text: label for label in figure.layout.annotations}
+    for method, place, beside in zip(lossless["method"], places, moved, strict=True):
+        names[method].update(y=1, xanchor="left", yanchor="bottom", textangle=-45, yshift=4, xshift=beside - place - 4)
     figure.update_layout(height=560)
-    figure.update_xaxes(range=[0, 1.12 * rows["speedup"].max()])
+    figure.update_xaxes(range=[0, furthest])
     lowest = min(0.6, rows["unchanged"].min()) - 0.03
     ticks = [number / 10 for number in range(11) if number / 10 > lowest]
     return figure.update_yaxes(tickformat=".0%", tickvals=ticks, range=[lowest, 1 + 0.4 * (1 - lowest)])

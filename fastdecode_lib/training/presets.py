@@ -221,7 +221,7 @@ _SHORT: Any = {"evaluate_every": 300, "updates": 1_200}
 _COMPARED: Any = {"dropout": 0.0, "evaluate_every": 300, "tokens_per_update": 3_000}
 """Settings of two runs that differ only in their optimiser and its rates; less than two epochs."""
 
-_FORMER: Any = {"peak_rate": 1e-3, "warm_up": 400, "average": 0.999, "updates": 900}
+_FORMER: Any = {"peak_rate": 1e-3, "warm_up": 400, "average": 0.999, "updates": 3_300}
 """The earlier recipe: AdamW for all weights, the rate falling with the inverse square root of the update."""
 
 SYSTEMS_002 = {

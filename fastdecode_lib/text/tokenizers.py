@@ -135,6 +135,8 @@ class InTransformers:
     source: str | None = None
     front: str = ""
     first: str | None = None
+    longest: int | None = None
+    """The most new tokens, where the checkpoint's settings ask for more than it has positions."""
 
 
 @dataclass(frozen=True)

@@ -120,13 +120,14 @@ class Speedup:
             )
         padding = "" if batch == 1 else ", padding=True"
         first = f", forced_bos_token_id=tokenizer.convert_tokens_to_ids({direction.first!r})" if direction.first else ""
+        longest = f", max_new_tokens={direction.longest}" if direction.longest else ""
         return [
             "import fastdecode_lib.hf",
             f"from transformers import AutoModelForSeq2SeqLM, {direction.kind}",
             f"module = AutoModelForSeq2SeqLM.from_pretrained({place})",
             f"tokenizer = {direction.kind}.from_pretrained({place}{language})",
             f"inputs = tokenizer({texts}, return_tensors='pt'{padding})",
-            f"module.generate(**inputs, num_beams=1{first}, custom_generate=fastdecode_lib.hf.window())",
+            f"module.generate(**inputs, num_beams=1{first}{longest}, custom_generate=fastdecode_lib.hf.window())",
         ]
 
 
@@ -201,8 +202,12 @@ def speedup(
 
 def direction_in_generate(model: TranslationModel, source: str | None, target: str | None) -> InTransformers | None:
     """How a direction is passed to transformers for a model that `hf.window` runs; None for others."""
+    if model.checkpoint.family not in FAMILIES:
+        return None
     tokenizer: Any = model.tokenizer
-    return tokenizer.in_transformers(source, target) if model.checkpoint.family in FAMILIES else None
+    rules, longest = model.checkpoint.rules, model.network.max_target
+    asked = rules.get("max_new_tokens") or (rules.get("max_length") or 0) - 1
+    return replace(tokenizer.in_transformers(source, target), longest=longest if asked > longest else None)
 
 
 def _models(name: str, model: str | TranslationModel) -> dict[str, TranslationModel]:

@@ -417,6 +417,17 @@ def test_the_lines_of_speedup_work_when_pasted(
         assert tuple(row[: len(tokens)]) == tokens
 
 
+@pytest.mark.filterwarnings("ignore:No drafts are known")
+def test_the_lines_of_speedup_stay_within_the_positions(layouts: dict[str, Layout]) -> None:
+    """The settings of this checkpoint ask for 200 tokens, it has 64 positions."""
+    model = load(str(layouts["nllb"].folder), device="cpu")
+    translated, generated = fakes.pasted(model, "en", "de", TEXTS[:1])
+    tokens = translated[0].tokens
+    assert translated[0].trace.hypotheses[0].stop == "length"
+    assert tuple(generated[0, 2 : 2 + len(tokens)].tolist()) == tokens
+    assert generated.shape[1] <= model.network.max_target + 1
+
+
 # ------------------------------------------------------------------------------------------------- through transformers
 
 

@@ -3,10 +3,11 @@
 from math import exp, log
 
 import numpy as np
+from numba import njit
 
 from fastdecode_lib.kernels.attention import attend
 from fastdecode_lib.kernels.compiling import kernel
-from fastdecode_lib.kernels.elementwise import copy, log_sum
+from fastdecode_lib.kernels.elementwise import copy, log_sum, place
 from fastdecode_lib.kernels.matrices import multiply
 from fastdecode_lib.kernels.recurrent import POLYNOMIAL, gru, tangent
 
@@ -17,14 +18,7 @@ _NONE = np.zeros(0, dtype=np.bool_)
 
 
 @kernel
-def expectation(
-    links: np.ndarray,
-    source_lengths: np.ndarray,
-    target_lengths: np.ndarray,
-    probabilities: np.ndarray,
-    sharpness: float,
-    counts: np.ndarray,
-) -> None:
+def expectation(links, source_lengths, target_lengths, probabilities, sharpness, counts):  # type: ignore[no-untyped-def]
     """Add the expected counts of one pass over all sentences to `counts` (E,).
 
     `links` (sum of S * T) has the lexicon's entry for each target token and source token of a sentence.
@@ -45,29 +39,9 @@ def expectation(
 
 
 @kernel
-def _find(keys: np.ndarray, low: int, high: int, key: int) -> int:
-    """The index of `key` in the ascending ``keys[low:high]``, -1 if it is missing."""
-    end = high
-    while low < high:
-        middle = (low + high) // 2
-        if keys[middle] < key:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < end and keys[low] == key else -1
-
-
-@kernel
-def align(
-    token: int,
-    source: np.ndarray,
-    covered: np.ndarray,
-    aligned: int,
-    reach: float,
-    lexicon_offsets: np.ndarray,
-    lexicon_ids: np.ndarray,
-    lexicon_probabilities: np.ndarray,
-) -> int:
+def align(  # type: ignore[no-untyped-def]
+    token, source, covered, aligned, reach, lexicon_offsets, lexicon_ids, lexicon_probabilities
+):
     """Distribute a token of the output over the source tokens that it may translate; return the most probable one.
 
     `covered` (2, S) has the share of each source token that is translated, and room for new shares. `aligned` is the source
@@ -139,8 +113,8 @@ def head_step(token, state, width, words, embedding, matrices, keys, values, rou
     return log_sum(logits, 0, words)
 
 
-@kernel
-def _noted(token: int, number: int, scratch: np.ndarray, touched: np.ndarray) -> int:
+@njit(nogil=True, error_model="numpy")
+def _noted(token, number, scratch, touched):  # type: ignore[no-untyped-def]
     """Note a token to be scored, unless it is noted already; return the number of noted tokens."""
     if scratch[0, token] == 0:
         scratch[0, token] = 1
@@ -149,42 +123,23 @@ def _noted(token: int, number: int, scratch: np.ndarray, touched: np.ndarray) ->
     return number
 
 
-@kernel
-def _from_lexicon(
-    source: np.ndarray,
-    covered: np.ndarray,
-    aligned: int,
-    weights: np.ndarray,
-    lexicon_offsets: np.ndarray,
-    lexicon_ids: np.ndarray,
-    lexicon_probabilities: np.ndarray,
-    scratch: np.ndarray,
-    touched: np.ndarray,
-) -> int:
+@njit(nogil=True, error_model="numpy")
+def _from_lexicon(source, covered, aligned, weights, lexicon, scratch, touched):  # type: ignore[no-untyped-def]
     """Note the translations of source tokens, with the sum of their probabilities by distance and cover in row 1."""
+    offsets, ids, probabilities = lexicon
     reach, discount, number = weights[2], weights[3], 0
     for position in range(len(source)):
         share = exp(-abs(position - aligned - 1) / reach) * (1 - discount * min(1.0, covered[0, position]))
         if share < 1e-4:
             continue
-        for entry in range(lexicon_offsets[source[position]], lexicon_offsets[source[position] + 1]):
-            token = lexicon_ids[entry]
-            number = _noted(token, number, scratch, touched)
-            scratch[1, token] += share * lexicon_probabilities[entry]
+        for entry in range(offsets[source[position]], offsets[source[position] + 1]):
+            number = _noted(ids[entry], number, scratch, touched)
+            scratch[1, ids[entry]] += share * probabilities[entry]
     return number
 
 
-@kernel
-def _from_counts(
-    ids: np.ndarray,
-    counts: np.ndarray,
-    first: int,
-    end: int,
-    row: int,
-    number: int,
-    scratch: np.ndarray,
-    touched: np.ndarray,
-) -> int:
+@njit(nogil=True, error_model="numpy")
+def _from_counts(ids, counts, first, end, row, number, scratch, touched):  # type: ignore[no-untyped-def]
     """Note the tokens of n-gram entries from `first` to before `end`, with their counts in row `row`."""
     for entry in range(first, end):
         number = _noted(ids[entry], number, scratch, touched)
@@ -192,34 +147,24 @@ def _from_counts(
     return number
 
 
-@kernel
-def _from_head(
-    words: np.ndarray, logits: np.ndarray, reach: float, number: int, scratch: np.ndarray, touched: np.ndarray
-) -> int:
+@njit(nogil=True, error_model="numpy")
+def _from_head(words, logits, reach, number, scratch, touched):  # type: ignore[no-untyped-def]
     """Note the draft head's tokens whose logits are at most `reach` below its best."""
     highest = np.float32(-np.inf)
-    for place in range(len(words)):
-        highest = max(highest, logits[place])
-    for place in range(len(words)):
-        if logits[place] >= highest - reach:
-            number = _noted(words[place], number, scratch, touched)
+    for i in range(len(words)):
+        highest = max(highest, logits[i])
+    for i in range(len(words)):
+        if logits[i] >= highest - reach:
+            number = _noted(words[i], number, scratch, touched)
     return number
 
 
-@kernel
-def _highest(
-    number: int,
-    scratch: np.ndarray,
-    touched: np.ndarray,
-    weights: np.ndarray,
-    unigrams: np.ndarray,
-    bigram_total: float,
-    trigram_total: float,
-    places: np.ndarray,
-    logits: np.ndarray,
-    log_normaliser: float,
-) -> int:
-    """The noted token with the highest sum of scores, the lowest id first; `scratch` is zero again after."""
+@njit(nogil=True, error_model="numpy")
+def _highest(number, scratch, touched, weights, unigrams, totals, places, logits, log_normaliser):  # type: ignore[no-untyped-def]
+    """The noted token with the highest sum of scores, the lowest id first; `scratch` is zero again after.
+
+    `totals` has how often the bigram's and the trigram's context were counted.
+    """
     ngram_weight, lexicon_weight, floor = weights[0], weights[1], weights[4]
     bigram_prior, trigram_prior, head_weight, head_floor = weights[5], weights[6], weights[7], weights[9]
     best, chosen = -1e300, -1
@@ -228,8 +173,8 @@ def _highest(
         score = 0.0
         if ngram_weight > 0:
             probability = unigrams[token]
-            probability = (scratch[2, token] + bigram_prior * probability) / (bigram_total + bigram_prior)
-            probability = (scratch[3, token] + trigram_prior * probability) / (trigram_total + trigram_prior)
+            probability = (scratch[2, token] + bigram_prior * probability) / (totals[0] + bigram_prior)
+            probability = (scratch[3, token] + trigram_prior * probability) / (totals[1] + trigram_prior)
             score += ngram_weight * log(probability + 1e-12)
         if lexicon_weight > 0:
             score += lexicon_weight * log(scratch[1, token] + floor)
@@ -243,34 +188,11 @@ def _highest(
 
 
 @kernel
-def best_token(
-    previous: int,
-    before_previous: int,
-    source: np.ndarray,
-    covered: np.ndarray,
-    aligned: int,
-    weights: np.ndarray,
-    words: np.ndarray,
-    places: np.ndarray,
-    logits: np.ndarray,
-    log_normaliser: float,
-    scratch: np.ndarray,
-    touched: np.ndarray,
-    lexicon_offsets: np.ndarray,
-    lexicon_ids: np.ndarray,
-    lexicon_probabilities: np.ndarray,
-    unigrams: np.ndarray,
-    bigram_offsets: np.ndarray,
-    bigram_ids: np.ndarray,
-    bigram_counts: np.ndarray,
-    bigram_totals: np.ndarray,
-    context_offsets: np.ndarray,
-    contexts: np.ndarray,
-    trigram_offsets: np.ndarray,
-    trigram_ids: np.ndarray,
-    trigram_counts: np.ndarray,
-    trigram_totals: np.ndarray,
-) -> int:
+def best_token(  # type: ignore[no-untyped-def]
+    previous, before_previous, source, covered, aligned, weights, words, places, logits, log_normaliser, scratch, touched,
+    lexicon_offsets, lexicon_ids, lexicon_probabilities, unigrams, bigram_offsets, bigram_ids, bigram_counts, bigram_totals,
+    context_offsets, contexts, trigram_offsets, trigram_ids, trigram_counts, trigram_totals,
+):  # fmt: skip
     """The token with the highest sum of scores behind two previous ones, the lowest id first; -1 if no token has a score.
 
     `weights` has: the weights of the n-grams and of the lexicon (0 for none), the reach in source tokens, the discount of covered
@@ -280,20 +202,18 @@ def best_token(
     """
     number, context = 0, -1
     if weights[1] > 0:
-        number = _from_lexicon(
-            source, covered, aligned, weights, lexicon_offsets, lexicon_ids, lexicon_probabilities, scratch, touched
-        )
+        lexicon = lexicon_offsets, lexicon_ids, lexicon_probabilities
+        number = _from_lexicon(source, covered, aligned, weights, lexicon, scratch, touched)
     if weights[0] > 0:
         first, end = bigram_offsets[previous], bigram_offsets[previous + 1]
         number = _from_counts(bigram_ids, bigram_counts, first, end, 2, number, scratch, touched)
-        context = _find(contexts, context_offsets[previous], context_offsets[previous + 1], before_previous)
+        first, end = context_offsets[previous], context_offsets[previous + 1]
+        context = place(contexts, first, end - first, before_previous)
         if context >= 0:
+            context += first
             first, end = trigram_offsets[context], trigram_offsets[context + 1]
             number = _from_counts(trigram_ids, trigram_counts, first, end, 3, number, scratch, touched)
     if weights[7] > 0:
         number = _from_head(words, logits, weights[8], number, scratch, touched)
-    trigram_total = trigram_totals[context] if context >= 0 else 0.0
-    bigram_total = bigram_totals[previous]
-    return _highest(
-        number, scratch, touched, weights, unigrams, bigram_total, trigram_total, places, logits, log_normaliser
-    )
+    totals = bigram_totals[previous], trigram_totals[context] if context >= 0 else np.float32(0.0)
+    return _highest(number, scratch, touched, weights, unigrams, totals, places, logits, log_normaliser)

@@ -36,6 +36,19 @@ def copy(source, count, target):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
+def place(members, first, count, token):  # type: ignore[no-untyped-def]
+    """The index of a token among `count` ascending members from `first` on, or -1."""
+    low, high = first, first + count
+    while low < high:
+        middle = (low + high) // 2
+        if members[middle] < token:
+            low = middle + 1
+        else:
+            high = middle
+    return low - first if low < first + count and members[low] == token else -1
+
+
+@njit(nogil=True, error_model="numpy")
 def hyperbolic_tangent(x):  # type: ignore[no-untyped-def]
     """The hyperbolic tangent of a float32, within 2e-7."""
     return np.float32(1.0) - np.float32(2.0) / (exponential(x + x) + np.float32(1.0))

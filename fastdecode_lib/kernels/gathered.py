@@ -12,23 +12,10 @@ import numpy as np
 from numba import njit
 
 from fastdecode_lib.kernels.compiling import kernel
-from fastdecode_lib.kernels.elementwise import copy, largest_of, log_sum
+from fastdecode_lib.kernels.elementwise import copy, largest_of, log_sum, place
 from fastdecode_lib.kernels.matrices import FIELDS, PADDING, longs_at, multiply
 from fastdecode_lib.kernels.packing import multiply_listed
 from fastdecode_lib.kernels.top_k import pick_row
-
-
-@njit(nogil=True, error_model="numpy")
-def place(members, first, count, token):  # type: ignore[no-untyped-def]
-    """The index of a token among `count` ascending members from `first` on, or -1."""
-    low, high = first, first + count
-    while low < high:
-        middle = (low + high) // 2
-        if members[middle] < token:
-            low = middle + 1
-        else:
-            high = middle
-    return low - first if low < first + count and members[low] == token else -1
 
 
 @kernel

@@ -174,15 +174,15 @@ def best_places(scores, count, wanted, places, values):  # type: ignore[no-untyp
     if wanted == count:
         return
     for parent in range(wanted // 2 - 1, -1, -1):
-        _sink(places, values, wanted, parent)
+        sink(places, values, wanted, parent)
     for i in range(wanted, count):
         if scores[i] > values[0]:
             places[0], values[0] = i, scores[i]
-            _sink(places, values, wanted, 0)
+            sink(places, values, wanted, 0)
 
 
 @njit(nogil=True, error_model="numpy")
-def _sink(places, values, size, parent):  # type: ignore[no-untyped-def]
+def sink(places, values, size, parent):  # type: ignore[no-untyped-def]
     """Sink an entry of a heap below worse ones: those of lower score, or of equal score and a later place."""
     place, value = places[parent], values[parent]
     while 2 * parent + 1 < size:

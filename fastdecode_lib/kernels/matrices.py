@@ -29,6 +29,7 @@ from fastdecode_lib.kernels.tiles import (
     INT8_FOURS,
     INT16,
     LANES,
+    Builder,
     Format,
     tile,
 )
@@ -345,24 +346,14 @@ def _fixed_point(
 # ------------------------------------------------------------------------------------------------------------- kernels
 
 
-def _llvm_unary(name: str) -> Any:
-    """A function of one float32 that is an instruction of LLVM."""
+@intrinsic
+def nearest(typing, value):  # type: ignore[no-untyped-def]
+    """The nearest whole number of a float32, halves to even."""
 
-    @intrinsic
-    def run(typing, value):  # type: ignore[no-untyped-def]
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            kind = ir.FloatType()
-            known = builder.module.globals.get(name)
-            function = known or ir.Function(builder.module, ir.FunctionType(kind, [kind]), name)
-            return builder.call(function, arguments)
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return Builder(builder).call("llvm.rint.f32", arguments[0])
 
-        return types.float32(types.float32), generate
-
-    return run
-
-
-nearest = _llvm_unary("llvm.rint.f32")
-"""The nearest whole number, halves to even."""
+    return types.float32(types.float32), generate
 
 
 def _view(item: Any, size: int) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 from fastdecode_lib.kernels.compiling import kernel
-from fastdecode_lib.kernels.listed import answer, best_places, product
+from fastdecode_lib.kernels.listed import answer, best_places, product, sink
 
 
 @njit(nogil=True, error_model="numpy")
@@ -19,25 +19,6 @@ def _add_stretch(first, last, places, count):  # type: ignore[no-untyped-def]
         places[count] = place
         count += 1
     return count
-
-
-@njit(nogil=True, error_model="numpy")
-def _sink(products, columns, size, parent):  # type: ignore[no-untyped-def]
-    """Sink an entry of a heap below those of larger product, or of equal product in an earlier column."""
-    product, column = products[parent], columns[parent]
-    while 2 * parent + 1 < size:
-        child = 2 * parent + 1
-        other = child + 1
-        if other < size and (
-            products[other] > products[child]
-            or (products[other] == products[child] and columns[other] < columns[child])
-        ):
-            child = other
-        if not (products[child] > product or (products[child] == product and columns[child] < column)):
-            break
-        products[parent], columns[parent] = products[child], columns[child]
-        parent = child
-    products[parent], columns[parent] = product, column
 
 
 @kernel
@@ -50,8 +31,8 @@ def best_greedy(hidden, entries, members, budget, heap, stored, room, asked, res
         Each column of the weight in falling order, and the rows of the entries; the last column is the bias, times 1.
     budget : int
         Distinct candidates.
-    heap : products float32 (D + 1,), columns and positions int64 (D + 1,)
-        Room: the next product of every column, the largest on top.
+    heap : float32 (D + 1,), int64 (D + 1,), int64 (D + 1,)
+        Room: the next product of every column, the column, both negated so that the largest product is on top, and positions.
     """
     products, columns, positions = heap
     places, slots = room[1], room[3]
@@ -62,13 +43,13 @@ def best_greedy(hidden, entries, members, budget, heap, stored, room, asked, res
             factor = hidden[row, column] if column < width else np.float32(1.0)
             if factor != 0:
                 positions[column] = 0 if factor > 0 else vocabulary - 1
-                products[size], columns[size] = factor * entries[column, positions[column]], column
+                products[size], columns[size] = -factor * entries[column, positions[column]], -column
                 size += 1
         for parent in range(size // 2 - 1, -1, -1):
-            _sink(products, columns, size, parent)
+            sink(columns, products, size, parent)
         count = 0
         while count < budget and size > 0:
-            column = columns[0]
+            column = -columns[0]
             factor = hidden[row, column] if column < width else np.float32(1.0)
             step, position = 1 if factor > 0 else -1, positions[column]
             place = members[column, position]
@@ -78,12 +59,12 @@ def best_greedy(hidden, entries, members, budget, heap, stored, room, asked, res
             while 0 <= position < vocabulary and _listed(members[column, position], places, slots, count):
                 position += step
             if 0 <= position < vocabulary:
-                positions[column], products[0] = position, factor * entries[column, position]
+                positions[column], products[0] = position, -factor * entries[column, position]
             else:
                 size -= 1
                 products[0], columns[0] = products[size], columns[size]
             if size > 0:
-                _sink(products, columns, size, 0)
+                sink(columns, products, size, 0)
         answer(row, hidden, count, stored, room, asked, results)
 
 

@@ -72,15 +72,6 @@ class Output:
         return int(self.weight.shape[0])
 
 
-class Encoded(Protocol):
-    """Output of the encoder for a `Source`; immutable, shared by every state started from it."""
-
-    @property
-    def rows(self) -> int:
-        """B, the number of sentences."""
-        ...
-
-
 class State(Protocol):
     """The decoder's memory of the slots it has been fed, one cache per row."""
 
@@ -120,7 +111,7 @@ class Model(Protocol):
     """Most slots a state can hold, prefix included."""
 
     def encode(self, source: Source) -> Any:
-        """Run the encoder over a batch: an `Encoded`, which only the same model can read."""
+        """Run the encoder over a batch; only the same model reads the result, whose `rows` are B."""
         ...
 
     def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> Any:

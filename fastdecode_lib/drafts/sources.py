@@ -227,44 +227,35 @@ class Drafter:
         return candidate
 
 
-class LateDrafter:
-    """The drafts of one sentence, prepared when a pass first needs them; acts as `Drafter`."""
+class LateDrafter(Drafter):
+    """The drafts of one sentence, prepared when a pass first needs them; until then it has no sources."""
 
     def __init__(self, bind: Callable[[], Sequence[Drafter]]):
-        self.bind = bind
-        self.drafter: Drafter | None = None
+        super().__init__((), ())
+        self.bind, self.prepared = bind, False
         self.vectors: np.ndarray | None = None
         self.hidden: np.ndarray | None = None
 
     def prepare(self) -> bool:
         """Prepare the drafts once; True if this call did it."""
-        if self.drafter is not None:
+        if self.prepared:
             return False
-        (self.drafter,) = self.bind()
+        (drafter,) = self.bind()
+        self.candidates, self.sources, self.prepared = drafter.candidates, drafter.sources, True
         if self.vectors is not None:
-            self.drafter.begin(self.vectors)
+            super().begin(self.vectors)
         if self.hidden is not None:
-            self.drafter.see(self.hidden)
+            super().see(self.hidden)
         return True
-
-    def propose(self, output: list[int], count: int) -> list[Candidate]:
-        """Candidates of at most `count` tokens behind the settled ones."""
-        return self.drafter.propose(output, count) if self.drafter is not None else []
-
-    def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
-        """Pass the tokens that a pass chose to every source, once there are sources."""
-        if self.drafter is not None:
-            self.drafter.learn(output, chosen, settled)
 
     def begin(self, vectors: np.ndarray) -> None:
         """Keep the source's vectors (S, E)."""
         self.vectors = vectors
 
     def see(self, hidden: np.ndarray) -> None:
-        """Pass on or keep the hidden vector (D,) from which the last settled token was chosen."""
+        """Keep and pass on the hidden vector (D,) from which the last settled token was chosen."""
         self.hidden = hidden
-        if self.drafter is not None:
-            self.drafter.see(hidden)
+        super().see(hidden)
 
 
 @dataclass(frozen=True, eq=False)

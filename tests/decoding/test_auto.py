@@ -178,8 +178,8 @@ def test_drafts_are_prepared_when_first_needed():
     sentences = auto.sentences(case.model, case.source, case.constraints)
     assert all(isinstance(sentence.drafter, LateDrafter) for sentence in sentences)
     first = sentences[0]
-    assert not first.widen(1) and first.drafter.drafter is None
-    assert first.widen(3) and first.drafter.drafter is not None
+    assert not first.widen(1) and not first.drafter.prepared
+    assert first.widen(3) and first.drafter.prepared
     assert not first.widen(2)
     assert len(first.feed().tokens) <= 2
 

@@ -3,15 +3,12 @@
 They are `core.Model`, so that every decoder and every projection runs on them; the source only gives the number of texts.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from fastdecode_lib.checkpoints.language import LanguageShape
 from fastdecode_lib.core import Source
 from fastdecode_lib.models.recurrent import Network, Recurrent
 
@@ -52,26 +49,9 @@ class LanguageNetwork(Network):
 
 
 class Language(Recurrent):
-    """A language model in torch; satisfies `core.Model`, the source being None or a number of empty rows.
+    """A language model in torch, of a `LanguageShape`; satisfies `core.Model`, the source being None or a number of empty rows."""
 
-    Parameters
-    ----------
-    architecture : LanguageShape
-    tensors : mapping of name to tensor
-        As `Checkpoint.tensors` returns them.
-    device : torch device or str
-    dtype : torch.dtype
-        Precision of weights, states and hidden vectors.
-    """
-
-    def __init__(
-        self,
-        architecture: LanguageShape,
-        tensors: Mapping[str, Tensor],
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ):
-        self._set_up(LanguageNetwork(architecture, self._placed(tensors, device, dtype)), device, dtype)
+    equations = LanguageNetwork
 
     def encode(self, source: Source | None) -> Any:
         """The number of texts; one if there is no source."""

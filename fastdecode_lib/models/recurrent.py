@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fastdecode_lib.checkpoints.language import LanguageShape
 from fastdecode_lib.checkpoints.recurrent import RELU_LIMIT, WEIGHT_LIMIT, RecurrentShape
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.models.lstm_layer import lstm_layer
@@ -307,7 +308,7 @@ class Recurrent:
 
     Parameters
     ----------
-    architecture : RecurrentShape
+    architecture : RecurrentShape, or the LanguageShape of `models.language`
     tensors : mapping of name to tensor
         As `Checkpoint.tensors` returns them.
     device : torch device or str
@@ -315,6 +316,7 @@ class Recurrent:
         Precision of weights, states and hidden vectors.
     """
 
+    equations: type[Network] = Network
     kind: Kind = "causal"
     tokens_per_step = 1
     both_ends = False
@@ -323,23 +325,16 @@ class Recurrent:
 
     def __init__(
         self,
-        architecture: RecurrentShape,
+        architecture: RecurrentShape | LanguageShape,
         tensors: Mapping[str, Tensor],
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ):
-        self._set_up(Network(architecture, self._placed(tensors, device, dtype)), device, dtype)
-
-    @staticmethod
-    def _placed(tensors: Mapping[str, Tensor], device: torch.device | str, dtype: torch.dtype) -> dict[str, Tensor]:
-        return {name: tensor.detach().to(device, dtype) for name, tensor in tensors.items()}
-
-    def _set_up(self, network: Network, device: torch.device | str, dtype: torch.dtype) -> None:
-        self.network, self.architecture = network, network.shape
+        placed = {name: tensor.detach().to(device, dtype) for name, tensor in tensors.items()}
+        self.network, self.architecture = self.equations(architecture, placed), architecture
         self.device, self.dtype = torch.device(device), dtype
-        self.max_source = self.max_target = network.shape.max_positions
-        output = Output(network.tensors["output.V"], network.tensors.get("output.bias"))
-        self.outputs: tuple[Output, ...] = (output,)
+        self.max_source = self.max_target = architecture.max_positions
+        self.outputs: tuple[Output, ...] = (Output(placed["output.V"], placed.get("output.bias")),)
 
     @torch.inference_mode()
     def encode(self, source: Source) -> Memory:

@@ -14,14 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fastdecode_lib.projections.active_sets import (
-    ActiveSets,
-    Recorded,
-    check_guards,
-    count_all,
-    count_labels,
-    sampled,
-)
+from fastdecode_lib.projections.active_sets import ActiveSets, Recorded, check_guards, count_all, sampled
 from fastdecode_lib.projections.clustering import empty_sets, with_guards
 from fastdecode_lib.projections.kmeans import kmeans
 from fastdecode_lib.projections.screens import Screen
@@ -157,10 +150,8 @@ def fit_screened(
         if turn > 0:
             learned = learn_points(screen.points, screen.sets, hidden, labels, budget, learning, random, progress)
             screen = replace(screen, points=learned)
-        if turn == learning.rounds - 1:
-            counts = count_all(screen.assign, contexts, learning.top, len(screen.sets))
-        else:
-            counts = _count_arrays(screen, hidden, labels)
+        counted = contexts if turn == learning.rounds - 1 else chosen
+        counts = count_all(screen.assign, counted, learning.top, len(screen.sets))
         screen = replace(screen, sets=knapsack(*counts, contexts.vocabulary, budget, learning.penalty, learning.skip))
     return with_guards(screen, *counts)
 
@@ -317,10 +308,3 @@ def step(
         cost += np.float32(learning.pressure * batch_share / len(hidden)) * active.sizes
     cost -= (probabilities * cost).sum(1, keepdims=True)
     return (probabilities * cost).T @ hidden / np.float32(len(hidden) * learning.temperature), average
-
-
-def _count_arrays(screen: Screen, hidden: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What `count_all` counts, over hidden vectors and labels in memory."""
-    assignment, clusters = screen.assign(hidden), len(screen.sets)
-    keys, counts = count_labels(assignment, labels, clusters, screen.sets.vocabulary)
-    return keys, counts, np.bincount(assignment, minlength=clusters)

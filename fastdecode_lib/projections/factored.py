@@ -1,7 +1,7 @@
 """Output layers of smaller products, SVD-softmax and adaptive softmax; one file because both preview before they score."""
 
-import sys
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -15,7 +15,7 @@ from fastdecode_lib.projections.shortlists import Active, Fitted, Listed, Suppor
 from fastdecode_lib.store import ModelFiles
 
 CONTEXTS = 2048
-"""Contexts, at most, that initialise the tails of adaptive softmax and on which it counts how often they are opened."""
+"""Contexts, at most, on which adaptive softmax fits the scores of its tails and counts how often they are opened."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,11 +91,10 @@ class Svd(Listed):
 class Adaptive(Fitted):
     """Adaptive softmax (Grave et al. 2017): frequent tokens in a head, the others in tails of ever narrower products.
 
-    It replaces a trained output layer and is trained on recorded contexts, from random weights or from that layer: the head
-    starts with the rows of the frequent tokens, each tail with the best low-rank approximation of its rows, and the score of a
-    tail with the linear function of the hidden vector that is nearest to the log-sum-exp of the tail's logits. The scores are
-    normalised log-probabilities over the vocabulary. The best k are found exactly: a tail is opened only if its probability
-    exceeds that of the k-th best token so far.
+    It replaces a trained output layer and is made from it: the head has the rows of the frequent tokens, each tail the best
+    low-rank approximation of its rows, and the score of a tail is the linear function of the hidden vector that, on recorded
+    contexts, is nearest to the log-sum-exp of the tail's logits. The scores are normalised log-probabilities over the
+    vocabulary. The best k are found exactly: a tail is opened only if its probability exceeds that of the k-th best token so far.
 
     Attributes
     ----------
@@ -123,7 +122,7 @@ class Adaptive(Fitted):
 
     @classmethod
     def make(cls, model: Model, files: ModelFiles, *, file: str | None = None) -> Projection:
-        """Load the layer that was trained for a model and saved in the folder `file`."""
+        """Load the layer that was made for a model and saved in the folder `file`."""
         if file is None:
             raise ValueError(
                 f"The projection {cls.name} needs the folder that it was saved in: got none. Use {cls.name}:file=FOLDER."
@@ -140,75 +139,66 @@ class Adaptive(Fitted):
     def fit(
         cls,
         contexts: Any,
-        labels: np.ndarray,
-        vocabulary: int,
+        counts: np.ndarray,
+        weight: Any,
+        bias: Any = None,
         *,
-        counts: np.ndarray | None = None,
         head: int = 2000,
         tails: int = 2,
         factor: float = 4.0,
-        weight: Any = None,
-        bias: Any = None,
-        epochs: int = 5,
-        batch: int = 512,
-        rate: float = 2e-3,
-        seed: int = 0,
-        device: str = "cpu",
-        progress: bool | None = None,
         fingerprint: str = "",
     ) -> "Adaptive":
-        """Train the layer on hidden vectors of a frozen network and the tokens that followed them.
+        """Make the layer from an output layer and hidden vectors of its network.
 
         Parameters
         ----------
         contexts : float array (N, D)
-        labels : int array (N,)
-        counts : int array (V,), optional
-            Frequencies of the tokens; by default their counts among the labels.
-        vocabulary : int
-            V.
+        counts : int array (V,)
+            Frequencies of the tokens.
+        weight, bias : float array (V, D), (V,)
+            The output layer; tails have its bias.
         head : int
             Frequent tokens that are always scored.
         tails : int
             Groups of the other tokens; the sizes of the groups grow by a constant factor.
         factor : float
             Each tail is narrower than the one before by this factor.
-        weight, bias : float array (V, D), (V,), optional
-            The output layer to start from; tails then have its bias. Random weights by default.
-        epochs, batch, rate, seed, device
-            Settings of the training by Adam, whose rate falls to zero; `epochs` may be 0 with a layer to start from.
-        progress : bool or None
-            Whether to show a progress bar; None: on a terminal.
 
         Raises
         ------
         ValueError
-            If a number is out of range, or there are fewer contexts than tokens in the head.
+            If a number is out of range, or tokens were counted less often than there are in the head.
         """
-        contexts, labels = host(contexts), kernel_ids("labels", labels, 0, vocabulary)
+        contexts, counts = host(contexts), np.asarray(counts)
+        weight, bias = layer(weight, bias)
+        vocabulary = len(weight)
         within(cls.name, "head", head, 1, vocabulary - 1)
         within(cls.name, "tails", tails, 1, vocabulary - head)
-        least = int(weight is None)
-        if factor < 1 or epochs < least or batch < 1 or rate <= 0:
-            raise ValueError(
-                f"adaptive needs factor >= 1, epochs >= {least}, batch >= 1 and rate > 0: got "
-                f"{factor:g}, {epochs}, {batch} and {rate:g}. Choose numbers in these ranges."
-            )
-        if weight is None and bias is not None:
-            raise ValueError("adaptive starts from an output layer: got only its bias. Give weight, too.")
-        start = None if weight is None else layer(weight, bias)
-        counts = np.bincount(labels, minlength=vocabulary) if counts is None else np.asarray(counts)
-        _check_shapes(contexts, labels, counts, start, vocabulary, head, tails, factor)
+        _check_shapes(contexts, counts, weight, head, tails, factor)
         order = np.argsort(-counts, kind="stable")
-        ranks = np.empty(vocabulary, dtype=np.int64)
-        ranks[order] = np.arange(vocabulary)
+        weight, bias = weight[order], bias[order]
         cuts = _cuts(head, tails, vocabulary)
-        bar = sys.stderr.isatty() if progress is None else progress
-        in_order = None if start is None else (start[0][order], start[1][order])
-        initial = _initial_layer(contexts, in_order, vocabulary, cuts, factor, seed)
-        parts = _train(initial, contexts, ranks[labels], epochs, batch, rate, seed, device, bar)
-        projection = cls(**parts, order=order, visited=np.zeros(len(cuts), np.float32), fingerprint=fingerprint)
-        return replace(projection, visited=projection._opened_shares(contexts[:: -(-len(contexts) // CONTEXTS)]))
+        sample = contexts[:: -(-len(contexts) // CONTEXTS)]
+        augmented = np.concatenate([sample, np.ones((len(sample), 1), np.float32)], axis=1)
+        down, up, heads = [], [], [np.concatenate([weight[:head], bias[:head, None]], axis=1)]
+        for tail, (first, end) in enumerate(pairwise([*cuts, vocabulary]), 1):
+            rows, constants = weight[first:end], bias[first:end]
+            left, sizes, right = np.linalg.svd(rows, full_matrices=False)
+            rank = int(weight.shape[1] // factor**tail)
+            down.append(Matrix.of(right[:rank], name="An adaptive tail"))
+            up.append(Matrix.of(left[:, :rank] * sizes[:rank], constants, name="An adaptive tail"))
+            log_sums = np.logaddexp.reduce(sample @ rows.T + constants, axis=1)
+            heads.append(np.linalg.lstsq(augmented, log_sums, rcond=None)[0][None])
+        together = np.concatenate(heads)
+        projection = cls(
+            head_layer=Matrix.of(together[:, :-1], together[:, -1], name="The adaptive head"),
+            down=tuple(down),
+            up=tuple(up),
+            order=order,
+            visited=np.zeros(tails, np.float32),
+            fingerprint=fingerprint,
+        )
+        return replace(projection, visited=projection._opened_shares(sample))
 
     def __post_init__(self) -> None:
         order = kernel_ids("tokens by frequency", self.order, 0, sum(matrix.shape[0] for matrix in self.up) + self.head)
@@ -300,28 +290,20 @@ class Adaptive(Fitted):
 
 
 def _check_shapes(
-    contexts: np.ndarray,
-    labels: np.ndarray,
-    counts: np.ndarray,
-    start: tuple[np.ndarray, np.ndarray] | None,
-    vocabulary: int,
-    head: int,
-    tails: int,
-    factor: float,
+    contexts: np.ndarray, counts: np.ndarray, weight: np.ndarray, head: int, tails: int, factor: float
 ) -> None:
     """Check that the arguments of `Adaptive.fit` fit each other."""
-    if contexts.ndim != 2 or labels.shape != contexts.shape[:1]:
+    vocabulary, width = weight.shape
+    if contexts.ndim != 2 or contexts.shape[1] != width:
         raise ValueError(
-            f"Contexts are (N, D) and labels (N,): got {contexts.shape} and {labels.shape}. Give one label for each context."
+            f"adaptive needs contexts (N, {width}) for an output layer of {weight.shape}: got {contexts.shape}. Give those that "
+            "were recorded with it."
         )
-    if start is not None and start[0].shape != (vocabulary, contexts.shape[1]):
+    if not factor >= 1:
+        raise ValueError(f"adaptive needs factor >= 1, got {factor:g}. Choose a number in this range.")
+    if width < factor**tails:
         raise ValueError(
-            f"adaptive starts from an output layer of ({vocabulary}, {contexts.shape[1]}): got {start[0].shape}. Give the one "
-            "that the contexts were recorded with."
-        )
-    if contexts.shape[1] < factor**tails:
-        raise ValueError(
-            f"adaptive narrows {contexts.shape[1]} columns by {factor:g} for each tail: got {tails} tails, the last without a "
+            f"adaptive narrows {width} columns by {factor:g} for each tail: got {tails} tails, the last without a "
             "column. Use fewer tails or a smaller factor."
         )
     if counts.shape != (vocabulary,):
@@ -341,85 +323,3 @@ def _cuts(head: int, tails: int, vocabulary: int) -> list[int]:
     for tail in range(1, tails):
         cuts[tail] = min(max(cuts[tail], cuts[tail - 1] + 1), vocabulary - tails + tail)
     return cuts
-
-
-def _initial_layer(
-    contexts: np.ndarray,
-    start: tuple[np.ndarray, np.ndarray] | None,
-    vocabulary: int,
-    cuts: list[int],
-    factor: float,
-    seed: int,
-) -> Any:
-    """PyTorch's adaptive softmax over ranks: random, or close to an output layer (V, D), (V,) with its rows in order of rank."""
-    import torch
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        adaptive: Any = torch.nn.AdaptiveLogSoftmaxWithLoss(contexts.shape[1], vocabulary, cuts, factor, head_bias=True)
-    if start is None:
-        return adaptive
-    weight, bias = map(torch.from_numpy, start)
-    sample = torch.from_numpy(contexts[:: -(-len(contexts) // CONTEXTS)])
-    augmented = torch.cat([sample, torch.ones(len(sample), 1)], 1)
-    head = adaptive.head
-    with torch.no_grad():
-        head.weight[: cuts[0]], head.bias[: cuts[0]] = weight[: cuts[0]], bias[: cuts[0]]
-        for row, (first, end, tail) in enumerate(
-            zip(cuts, [*cuts[1:], vocabulary], adaptive.tail, strict=True), cuts[0]
-        ):
-            down, rows = tail[0].weight, weight[first:end]
-            left, sizes, right = torch.linalg.svd(rows, full_matrices=False)
-            rank = min(len(down), len(sizes))
-            tail[1] = torch.nn.utils.skip_init(torch.nn.Linear, len(down), len(rows))
-            tail[1].weight.zero_()
-            down[:rank], tail[1].weight[:, :rank] = right[:rank], left[:, :rank] * sizes[:rank]
-            tail[1].bias.copy_(bias[first:end])
-            log_sums = torch.logsumexp(torch.addmm(bias[first:end], sample, rows.T), 1)
-            affine = torch.linalg.lstsq(augmented, log_sums[:, None], driver="gelsd").solution[:, 0]
-            head.weight[row], head.bias[row] = affine[:-1], affine[-1]
-    return adaptive
-
-
-def _train(
-    layer: Any,
-    contexts: np.ndarray,
-    ranks: np.ndarray,
-    epochs: int,
-    batch: int,
-    rate: float,
-    seed: int,
-    device: str,
-    progress: bool,
-) -> dict[str, Any]:
-    """The layers of PyTorch's adaptive softmax, trained on contexts (N, D) and the ranks (N,) of their tokens."""
-    import torch
-    from tqdm.auto import tqdm
-
-    generator = torch.Generator().manual_seed(seed)
-    layer.to(device)
-    steps = epochs * -(-len(contexts) // batch)
-    adam = torch.optim.Adam(layer.parameters(), rate)
-    schedule = torch.optim.lr_scheduler.LinearLR(adam, 1.0, 0.0, max(steps, 1))
-    hidden, targets = torch.from_numpy(contexts), torch.from_numpy(ranks)
-    with tqdm(total=steps, desc="adaptive softmax", unit="step", disable=not progress) as bar:
-        for _ in range(epochs):
-            for rows in torch.randperm(len(ranks), generator=generator).split(batch):
-                adam.zero_grad()
-                loss = layer(hidden[rows].to(device), targets[rows].to(device)).loss
-                loss.backward()
-                adam.step()
-                schedule.step()
-                bar.update()
-            bar.set_postfix(loss=f"{loss.item():.3f}")
-    weights = {name: value.detach().cpu().numpy() for name, value in layer.state_dict().items()}
-
-    def matrix(name: str, label: str) -> Matrix:
-        return Matrix.of(weights[f"{name}.weight"], weights.get(f"{name}.bias"), name=label)
-
-    tails = range(len(layer.tail))
-    return {
-        "head_layer": matrix("head", "The adaptive head"),
-        "down": tuple(matrix(f"tail.{i}.0", "An adaptive tail") for i in tails),
-        "up": tuple(matrix(f"tail.{i}.1", "An adaptive tail") for i in tails),
-    }

@@ -138,9 +138,8 @@ def _adaptive(situation: Situation, seed: int, whole_vocabulary: bool) -> Iterat
     counts = np.zeros(vocabulary, dtype=np.int64)
     for block in situation.fit.blocks():
         counts += np.bincount(block.gold if whole_vocabulary else block.labels[:, 0], minlength=vocabulary)
-    hidden, labels = arrays(situation.fit.sample(min(CONTEXTS, len(situation.fit)), seed))
-    layer: dict[str, Any] = {"weight": situation.weight, "bias": situation.bias}
-    fit = partial(Adaptive.fit, hidden, labels[:, 0], vocabulary, counts=counts, **layer, epochs=0, seed=seed)
+    hidden, _ = arrays(situation.fit.sample(min(CONTEXTS, len(situation.fit)), seed))
+    fit = partial(Adaptive.fit, hidden, counts, situation.weight, situation.bias)
     for factor in (4, 2):
         yield Family(
             "adaptive", 50, min(vocabulary // 2, int(counts.sum())), partial(_knobs, "head", factor=factor), fit

@@ -14,7 +14,29 @@ EMBEDDINGS = tuple(f"{side}.embed_tokens.weight" for side in ("encoder", "decode
 UNUSED = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
 """A table of distances between source and target in old checkpoints; transformers ignores it, too."""
 
-_SIZES = ("d_model", "vocab_size", "d_kv", "d_ff", "num_layers", "num_heads")
+_SIZES = {
+    "width": "d_model",
+    "source_vocabulary": "vocab_size",
+    "vocabulary": "vocab_size",
+    "head_size": "d_kv",
+    "encoder_feed_forward": "d_ff",
+    "decoder_feed_forward": "d_ff",
+    "encoder_layers": "num_layers",
+    "decoder_layers": "num_decoder_layers",
+    "encoder_heads": "num_heads",
+    "decoder_heads": "num_heads",
+    "relative_buckets": "relative_attention_num_buckets",
+    "relative_distance": "relative_attention_max_distance",
+    "padding": "pad_token_id",
+}
+"""The setting of each size of an `Architecture` in ``config.json``."""
+_USUAL = {
+    "num_decoder_layers": None,
+    "relative_attention_num_buckets": 32,
+    "relative_attention_max_distance": 128,
+    "pad_token_id": 0,
+}
+"""Settings that may be missing; without its own number, the decoder has as many layers as the encoder."""
 _ATTENTIONS = {"self_attn": "layer.0.SelfAttention", "encoder_attn": "layer.1.EncDecAttention"}
 _PRODUCTS = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "out_proj": "o"}
 _NORMS = {"self_attn_layer_norm": "layer.0.layer_norm", "encoder_attn_layer_norm": "layer.1.layer_norm"}
@@ -32,12 +54,10 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     original = config["model_type"] == "t5"
     gated, activation = _feed_forward(config.get("feed_forward_proj", "relu" if original else "gated-gelu"))
-    sizes = {name: config[name] for name in _SIZES}
-    layers = config.get("num_decoder_layers")
-    sizes["num_decoder_layers"] = layers = config["num_layers"] if layers is None else layers
-    buckets = sizes["relative_attention_num_buckets"] = config.get("relative_attention_num_buckets", 32)
-    distance = sizes["relative_attention_max_distance"] = config.get("relative_attention_max_distance", 128)
-    sizes["pad_token_id"] = config.get("pad_token_id", 0)
+    layers = config["num_layers"] if config.get("num_decoder_layers") is None else config["num_decoder_layers"]
+    sizes = {name: config[name] if name not in _USUAL else config.get(name, _USUAL[name]) for name in _SIZES.values()}
+    sizes["num_decoder_layers"] = layers
+    buckets, distance = sizes["relative_attention_num_buckets"], sizes["relative_attention_max_distance"]
     least = {"pad_token_id": 0, "relative_attention_num_buckets": 4}
     for name, value in sizes.items():
         if type(value) is not int or value < least.get(name, 1):
@@ -50,25 +70,13 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     tied = config.get("tie_word_embeddings") is not False
     scaled = original and config.get("scale_decoder_outputs", tied)
     return {
-        "source_vocabulary": sizes["vocab_size"],
-        "vocabulary": sizes["vocab_size"],
-        "width": sizes["d_model"],
-        "encoder_layers": sizes["num_layers"],
-        "decoder_layers": layers,
-        "encoder_heads": sizes["num_heads"],
-        "decoder_heads": sizes["num_heads"],
-        "encoder_feed_forward": sizes["d_ff"],
-        "decoder_feed_forward": sizes["d_ff"],
+        **{size: sizes[setting] for size, setting in _SIZES.items()},
         "max_positions": private.WITHOUT_LIMIT,
         "activation": activation,
         "scaled_embeddings": False,
-        "padding": sizes["pad_token_id"],
         "shared_embeddings": True,
         "tied_output": tied,
-        "head_size": sizes["d_kv"],
         "gated": gated,
-        "relative_buckets": buckets,
-        "relative_distance": distance,
         "epsilon": epsilon,
         "scaled_output": bool(scaled),
     }
@@ -92,18 +100,9 @@ def config(architecture: Any) -> dict[str, Any]:
     return {
         "model_type": a.family,
         "is_encoder_decoder": True,
-        "vocab_size": a.vocabulary,
-        "d_model": a.width,
-        "d_kv": a.head_size,
-        "d_ff": a.decoder_feed_forward,
-        "num_layers": a.encoder_layers,
-        "num_decoder_layers": a.decoder_layers,
-        "num_heads": a.decoder_heads,
+        **{setting: getattr(a, size) for size, setting in _SIZES.items()},
         "feed_forward_proj": gated + ("gelu" if gated and a.activation == "gelu_new" else a.activation),
-        "relative_attention_num_buckets": a.relative_buckets,
-        "relative_attention_max_distance": a.relative_distance,
         "layer_norm_epsilon": a.epsilon,
-        "pad_token_id": a.padding,
         "tie_word_embeddings": a.tied_output,
         **({"scale_decoder_outputs": a.scaled_output} if a.family == "t5" else {}),
     }

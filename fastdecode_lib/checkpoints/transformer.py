@@ -18,10 +18,18 @@ ORDERS = ("left_to_right", "right_to_left", "both_ends")
 """Orders in which a model of `OWN` generates a sentence; see `decoding.folding`."""
 ACTIVATIONS = ("relu", "silu", "swish", "gelu", "gelu_new")
 
-SIZES = (
-    "d_model", "vocab_size", "max_position_embeddings", "encoder_layers", "decoder_layers", "encoder_attention_heads",
-    "decoder_attention_heads", "encoder_ffn_dim", "decoder_ffn_dim",
-)  # fmt: skip
+SIZES = {
+    "width": "d_model",
+    "source_vocabulary": "vocab_size",
+    "max_positions": "max_position_embeddings",
+    "encoder_layers": "encoder_layers",
+    "decoder_layers": "decoder_layers",
+    "encoder_heads": "encoder_attention_heads",
+    "decoder_heads": "decoder_attention_heads",
+    "encoder_feed_forward": "encoder_ffn_dim",
+    "decoder_feed_forward": "decoder_ffn_dim",
+}
+"""The setting of each size of an `Architecture` in ``config.json``."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +195,7 @@ class Architecture:
             return cls(family=config["model_type"], **settings)
         activation = config.get("activation_function", "gelu")
         _check_activation(activation)
-        for name in SIZES:
+        for name in SIZES.values():
             if type(config[name]) is not int or config[name] < 1:
                 raise CheckpointError(
                     f"config.json is damaged: {name} must be a whole number above 0, got {config[name]!r}. Copy it again."
@@ -209,16 +217,8 @@ class Architecture:
         multi_token = _multi_token_settings(config) if config["model_type"] == OWN else {}
         return cls(
             family=config["model_type"],
-            source_vocabulary=config["vocab_size"],
+            **{size: config[setting] for size, setting in SIZES.items()},
             vocabulary=config["vocab_size"] if shared else config.get("decoder_vocab_size") or config["vocab_size"],
-            width=width,
-            encoder_layers=config["encoder_layers"],
-            decoder_layers=config["decoder_layers"],
-            encoder_heads=config["encoder_attention_heads"],
-            decoder_heads=config["decoder_attention_heads"],
-            encoder_feed_forward=config["encoder_ffn_dim"],
-            decoder_feed_forward=config["decoder_ffn_dim"],
-            max_positions=config["max_position_embeddings"],
             activation=activation,
             scaled_embeddings=bool(config.get("scale_embedding", False)),
             padding=config["pad_token_id"],
@@ -235,16 +235,8 @@ class Architecture:
         return {
             "model_type": self.family,
             "is_encoder_decoder": True,
-            "vocab_size": self.source_vocabulary,
+            **{setting: getattr(self, size) for size, setting in SIZES.items()},
             "decoder_vocab_size": self.vocabulary,
-            "d_model": self.width,
-            "encoder_layers": self.encoder_layers,
-            "decoder_layers": self.decoder_layers,
-            "encoder_attention_heads": self.encoder_heads,
-            "decoder_attention_heads": self.decoder_heads,
-            "encoder_ffn_dim": self.encoder_feed_forward,
-            "decoder_ffn_dim": self.decoder_feed_forward,
-            "max_position_embeddings": self.max_positions,
             "activation_function": self.activation,
             "scale_embedding": self.scaled_embeddings,
             "pad_token_id": self.padding,

@@ -21,7 +21,7 @@ from fastdecode_lib.core import (
     Source,
     Status,
 )
-from fastdecode_lib.decoding.choosing import check_fits
+from fastdecode_lib.decoding.choosing import check_fits, check_least
 from fastdecode_lib.decoding.passes import constrained, row_batches
 from fastdecode_lib.decoding.single import Single
 from fastdecode_lib.kernels.top_k import best_continuations
@@ -85,8 +85,7 @@ class Beam:
     lossless: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"beam needs size >= 1, got {self.size}. Use size=1 for greedy decoding.")
+        check_least(self.name, "size", self.size, 1, "Use size=1 for greedy decoding.")
         if not abs(self.length_penalty or 0.0) <= 100:
             raise ValueError(
                 f"beam needs length_penalty from -100 to 100, got {self.length_penalty}. 1.0 divides scores by the length."

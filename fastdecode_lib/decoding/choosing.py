@@ -49,6 +49,12 @@ def choose(scorer: Scorer, hidden: Any, slots: np.ndarray, constraints: Constrai
     return Choice(tokens, probabilities, margins, candidates.num_active, candidates.cluster)
 
 
+def check_least(name: str, option: str, value: int | None, least: int, advice: str) -> None:
+    """Refuse an option of a decoder below its least value."""
+    if value is not None and value < least:
+        raise ValueError(f"{name} needs {option} >= {least}, got {value}. {advice}")
+
+
 def check_fits(decoder: Decoder, model: Model, source: Source | None = None) -> None:
     """Refuse, before any work, a model that the decoder cannot drive, and a source, if given, that it cannot decode.
 

@@ -22,7 +22,7 @@ from fastdecode_lib.core import (
     State,
     Status,
 )
-from fastdecode_lib.decoding.choosing import check_fits, choose
+from fastdecode_lib.decoding.choosing import check_fits, check_least, choose
 from fastdecode_lib.decoding.folding import place, unfolded
 
 
@@ -58,17 +58,13 @@ class DoubleToken:
     several_tokens: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"double_token needs size >= 1, got {self.size}. The paper has 10; 1 is greedy decoding.")
+        check_least(self.name, "size", self.size, 1, "The paper has 10; 1 is greedy decoding.")
         if not abs(self.length_penalty) <= 100:
             raise ValueError(
                 f"double_token needs length_penalty from -100 to 100, got {self.length_penalty}. 1.0 divides scores by the "
                 "length."
             )
-        if self.tokens is not None and self.tokens < 2:
-            raise ValueError(
-                f"double_token needs tokens >= 2, got {self.tokens}. Leave it out: a model has its own number."
-            )
+        check_least(self.name, "tokens", self.tokens, 2, "Leave it out: a model has its own number.")
 
     def iterate(
         self, model: Model, projection: Projection, source: Source, constraints: Constraints, *, observe: bool = False

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from fastdecode_lib.core import Constraints, Hypothesis, Kind, Model, Passes, Projection, Source, Status
-from fastdecode_lib.decoding.choosing import check_fits
+from fastdecode_lib.decoding.choosing import check_fits, check_least
 from fastdecode_lib.decoding.passes import Accepted, Feed, decode_rows
 
 
@@ -66,7 +66,7 @@ class Jacobi(_Blocks):
 
     def __post_init__(self) -> None:
         _check_draft_length(self.name, self.ratio, self.extra)
-        _check_at_least(self.name, "oracle_length", self.oracle_length, 1)
+        check_least(self.name, "oracle_length", self.oracle_length, 1, "Leave it out for a guess from the source.")
 
     def block_sizes(self, source_length: int, constraints: Constraints) -> Iterator[int]:
         """The guessed length, repeated."""
@@ -88,7 +88,7 @@ class GaussSeidel(_Blocks):
     name: ClassVar[str] = "gauss_seidel"
 
     def __post_init__(self) -> None:
-        _check_block(self.name, self.block)
+        check_least(self.name, "block", self.block, 1, "Use block=1 for plain greedy decoding.")
 
     def block_sizes(self, source_length: int, constraints: Constraints) -> Iterator[int]:
         """Blocks of `block`."""
@@ -115,8 +115,8 @@ class Hybrid(_Blocks):
     name: ClassVar[str] = "hybrid"
 
     def __post_init__(self) -> None:
-        _check_block(self.name, self.block)
-        _check_at_least(self.name, "length", self.length, 0)
+        check_least(self.name, "block", self.block, 1, "Use block=1 for plain greedy decoding.")
+        check_least(self.name, "length", self.length, 0, "Leave it out for a guess from the source.")
         _check_draft_length(self.name, self.ratio, self.extra)
 
     def block_sizes(self, source_length: int, constraints: Constraints) -> Iterator[int]:
@@ -209,16 +209,6 @@ def _guess(ratio: float, extra: int, source_length: int, constraints: Constraint
 def _first(flags: np.ndarray) -> int:
     """Index of the first true entry, or the length if there is none."""
     return int(flags.argmax()) if flags.any() else len(flags)
-
-
-def _check_block(name: str, block: int) -> None:
-    if block < 1:
-        raise ValueError(f"{name} needs block >= 1, got {block}. Use block=1 for plain greedy decoding.")
-
-
-def _check_at_least(name: str, option: str, value: int | None, least: int) -> None:
-    if value is not None and value < least:
-        raise ValueError(f"{name} needs {option} >= {least}, got {value}. Leave it out for a guess from the source.")
 
 
 def _check_draft_length(name: str, ratio: float, extra: int) -> None:

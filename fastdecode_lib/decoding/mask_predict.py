@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Kind, Model, Passes, Projection, Source, Status
-from fastdecode_lib.decoding.choosing import check_fits
+from fastdecode_lib.decoding.choosing import check_fits, check_least
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,8 @@ class MaskPredict:
     lossless: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.iterations < 1:
-            raise ValueError(f"mask_predict needs iterations >= 1, got {self.iterations}. The paper has 4 and 10.")
-        if self.lengths < 1:
-            raise ValueError(f"mask_predict needs lengths >= 1, got {self.lengths}. The paper has 5.")
+        check_least(self.name, "iterations", self.iterations, 1, "The paper has 4 and 10.")
+        check_least(self.name, "lengths", self.lengths, 1, "The paper has 5.")
 
     def iterate(
         self, model: Model, projection: Projection, source: Source, constraints: Constraints, *, observe: bool = False

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fastdecode_lib.core import Constraints, Hypothesis, Kind, Model, Passes, Projection, Source, Status
-from fastdecode_lib.decoding.choosing import check_fits
+from fastdecode_lib.decoding.choosing import check_fits, check_least
 from fastdecode_lib.decoding.passes import Accepted, Feed, decode_rows
 from fastdecode_lib.decoding.single import NO_DRAFT
 from fastdecode_lib.drafts.sources import AUTO, Candidate, Draft, Drafter
@@ -83,12 +83,8 @@ class Window:
         return {"width": self.width, "draft": drafts.written, "candidates": self.candidates} | typed
 
     def __post_init__(self) -> None:
-        if self.width < 1:
-            raise ValueError(f"{self.name} needs width >= 1, got {self.width}. Use width=1 for plain greedy decoding.")
-        if self.candidates < 1:
-            raise ValueError(
-                f"{self.name} needs candidates >= 1, got {self.candidates}. Leave the pool out of the draft."
-            )
+        check_least(self.name, "width", self.width, 1, "Use width=1 for plain greedy decoding.")
+        check_least(self.name, "candidates", self.candidates, 1, "Leave the pool out of the draft.")
         _ = self.drafts.candidates  # raises for an invalid draft
 
     @cached_property

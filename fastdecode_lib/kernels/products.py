@@ -42,7 +42,10 @@ class Product:
         rows, columns = weight.shape
         if not copy:
             return cls(weight.T, weight if _packs(weight) and weight.is_contiguous() else None, bias, (rows, columns))
-        packed = _pack(weight)
+        packed = None
+        if _packs(weight):
+            with torch.inference_mode():
+                packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ROWS)
         matrix = None if packed is not None and weight.numel() >= LARGE else weight.T.contiguous()
         return cls(matrix, packed, bias, (rows, columns))
 
@@ -59,10 +62,13 @@ class Product:
         return Product.of, (weight, self.bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(N, columns) -> (N, rows)."""
-        if self.matrix is None or (self.packed is not None and x.shape[0] * self.matrix.numel() > WORTHWHILE):
-            return torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, "none", [], "")
-        return x @ self.matrix if self.bias is None else torch.addmm(self.bias, x, self.matrix)
+        """(..., columns) -> (..., rows)."""
+        flat = x.reshape(-1, x.shape[-1])
+        if self.matrix is None or (self.packed is not None and flat.shape[0] * self.matrix.numel() > WORTHWHILE):
+            y = torch.ops.mkldnn._linear_pointwise.default(flat, self.packed, self.bias, "none", [], "")
+        else:
+            y = flat @ self.matrix if self.bias is None else torch.addmm(self.bias, flat, self.matrix)
+        return y.view(*x.shape[:-1], -1)
 
 
 def _packs(weight: Tensor) -> bool:
@@ -70,11 +76,3 @@ def _packs(weight: Tensor) -> bool:
     fits = weight.device.type == "cpu" and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available()
     operations = torch.ops.mkldnn
     return fits and hasattr(operations, "_linear_pointwise") and hasattr(operations, "_reorder_linear_weight")
-
-
-def _pack(weight: Tensor) -> Any:
-    """The weight in oneDNN's layout, None if oneDNN does not support it."""
-    if not _packs(weight):
-        return None
-    with torch.inference_mode():
-        return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ROWS)

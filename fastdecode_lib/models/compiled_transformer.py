@@ -95,11 +95,6 @@ class CompiledState(Slots):
     before_step: np.ndarray
     room: _Room
 
-    @property
-    def capacity(self) -> int:
-        """Most slots of a row."""
-        return self.max_slots
-
     def reach(self, slots: int) -> None:
         """Grow the caches to at least this many slots of a row."""
         current = self.keys.shape[3]

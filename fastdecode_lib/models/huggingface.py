@@ -26,11 +26,6 @@ class HuggingFaceState(SlotsInOrder):
     filled: np.ndarray
     before_step: np.ndarray
 
-    @property
-    def capacity(self) -> int:
-        """Most slots of the row."""
-        return self.max_slots
-
     def truncate(self, lengths: np.ndarray) -> None:
         """Forget everything after the first `lengths` slots."""
         super().truncate(lengths)

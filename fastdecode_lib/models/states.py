@@ -54,9 +54,10 @@ def check_groups(filled: np.ndarray, feeding: np.ndarray, group: int) -> None:
 class Slots:
     """Base of a `core.State`: how far each row is filled, which slots the last step fed, and the checks of both.
 
-    A subclass has `filled`, `before_step` and `capacity`, and moves its cache entries in `keep`.
+    A subclass has `filled`, `before_step` and `max_slots`, or its own `capacity`, and moves its cache entries in `keep`.
     """
 
+    max_slots: int
     filled: np.ndarray
     """Slots fed so far, int64 (B,)."""
     before_step: np.ndarray
@@ -70,7 +71,7 @@ class Slots:
     @property
     def capacity(self) -> int:
         """Most slots of a row."""
-        raise NotImplementedError
+        return self.max_slots
 
     def truncate(self, lengths: np.ndarray) -> None:
         """Forget everything after the first `lengths` slots of each row."""

@@ -33,21 +33,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @dataclass(frozen=True)
-class Linear:
-    """A product over the last dimension."""
-
-    product: Product
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """(..., columns) -> (..., rows)."""
-        return self.product(x.reshape(-1, x.shape[-1])).view(*x.shape[:-1], -1)
-
-
-@dataclass(frozen=True)
 class Separate:
-    """Several `Linear` side by side, whose matrices are not copied from a user's module."""
+    """Several products side by side, whose matrices are not copied from a user's module."""
 
-    parts: tuple[Linear, ...]
+    parts: tuple[Product, ...]
 
     def __call__(self, x: Tensor) -> Tensor:
         """(..., columns) -> (..., rows of all parts)."""
@@ -74,9 +63,9 @@ class Norm:
 class Attention:
     """Projections of one attention; one product computes keys and values, in self-attention the queries too."""
 
-    queries: Linear | None
-    inputs: Linear | Separate
-    out: Linear
+    queries: Product | None
+    inputs: Product | Separate
+    out: Product
     norm: Norm
     heads: int
 
@@ -92,8 +81,8 @@ class Layer:
 
     self_attention: Attention
     cross_attention: Attention | None
-    inner: Linear | Separate
-    outer: Linear
+    inner: Product | Separate
+    outer: Product
     norm: Norm
 
 
@@ -166,11 +155,6 @@ class TransformerState(Slots):
     filled: np.ndarray
     before_step: np.ndarray
     regrouped: tuple[Memory, int] | None = None
-
-    @property
-    def capacity(self) -> int:
-        """Most slots of a row."""
-        return self.max_slots
 
     @property
     def spare(self) -> int:
@@ -315,15 +299,15 @@ class Transformer:
         def norm(name: str) -> Norm:
             return Norm(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"), self.architecture.epsilon)
 
-        def linear(name: str) -> Linear:
-            return Linear(Product.of(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"), copy=self.copy))
+        def linear(name: str) -> Product:
+            return Product.of(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"), copy=self.copy)
 
-        def together(*names: str) -> Linear | Separate:
+        def together(*names: str) -> Product | Separate:
             if not self.copy:
                 return Separate(tuple(map(linear, names)))
             weight = torch.cat([tensors[f"{name}.weight"] for name in names])
             biases = [tensors[f"{name}.bias"] for name in names] if self.architecture.biases else []
-            return Linear(Product.of(weight, torch.cat(biases) if biases else None))
+            return Product.of(weight, torch.cat(biases) if biases else None)
 
         def attention(name: str, cross: bool) -> Attention:
             parts = [f"{name}.{part}" for part in ("q_proj", "k_proj", "v_proj")]
@@ -331,7 +315,7 @@ class Transformer:
             queries = linear(parts[0]) if cross else None
             return Attention(queries, inputs, linear(f"{name}.out_proj"), norm(f"{name}_layer_norm"), heads)
 
-        def inner(name: str) -> Linear | Separate:
+        def inner(name: str) -> Product | Separate:
             parts = [f"{name}.{part}" for part in self.architecture.inner_parts]
             return together(*parts) if self.architecture.gated else linear(*parts)
 
@@ -521,7 +505,7 @@ class Transformer:
             def look_up(
                 y: Tensor,
                 cross: Attention = cross,
-                queries: Linear = cross.queries,
+                queries: Product = cross.queries,
                 keys: Tensor = memory.keys[number],
                 values: Tensor = memory.values[number],
             ) -> Tensor:

@@ -171,7 +171,7 @@ def decode_rows(
             watcher.begin(vectors)
         single = None if pace is None else Single(pace.outputs(members), model, chooser, constraints, first)
         call = yield from passes(members, model, state, chooser, first, call, clock, observers, pace, single)
-    return tuple(_finished(sentence) for sentence in sentences)
+    return tuple(sentence.hypothesis for sentence in sentences if sentence.hypothesis is not None)
 
 
 def passes(
@@ -243,11 +243,6 @@ def passes(
         call += 1
         rows = [rows[i] for i in survivors]
     return call
-
-
-def _finished(sentence: Sentence) -> Hypothesis:
-    assert sentence.hypothesis is not None
-    return sentence.hypothesis
 
 
 def _stack(feeds: Sequence[Feed]) -> tuple[np.ndarray, np.ndarray | None]:

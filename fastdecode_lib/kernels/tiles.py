@@ -9,6 +9,7 @@ The vectors are 16 numbers long whatever the machine; LLVM splits them where reg
 16-bit pairs become ``vpmaddwd`` on x86 and ``smull`` on ARM; only the byte products of AVX-512 VNNI have to be named.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +76,7 @@ def tile(kind: Format, rows: int, blocks: int) -> Any:
         typing, weight, block_bytes, x, x_bytes, groups, bias, scale, start, row_scale, row_scale_bytes, y, y_bytes
     ):
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            _emit(Builder(builder), kind, rows, blocks, *arguments)
+            _emit(Builder(builder), kind, rows, blocks, arguments)
             return context.get_dummy_value()
 
         return types.void(*[types.intp] * 12), generate
@@ -182,24 +183,8 @@ def _numbers(value: int) -> Any:
     return _indices([value] * LANES)
 
 
-def _emit(
-    b: Builder,
-    kind: Format,
-    rows: int,
-    blocks: int,
-    weight: Any,
-    block_bytes: Any,
-    x: Any,
-    x_bytes: Any,
-    groups: Any,
-    bias: Any,
-    scale: Any,
-    start: Any,
-    row_scale: Any,
-    row_scale_bytes: Any,
-    y: Any,
-    y_bytes: Any,
-) -> None:
+def _emit(b: Builder, kind: Format, rows: int, blocks: int, arguments: Sequence[Any]) -> None:
+    weight, block_bytes, x, x_bytes, groups, bias, scale, start, row_scale, row_scale_bytes, y, y_bytes = arguments
     floats, integers = ir.VectorType(_float, LANES), ir.VectorType(_int32, LANES)
     sums = floats if kind.is_float else integers
     weights = [b.at(weight, b.times(block_bytes, block)) for block in range(blocks)]

@@ -99,12 +99,10 @@ class AverageScorer:
             )
         ids, start, total = np.ascontiguousarray(ids), 0, None
         for part, width in zip(self.parts, self.widths, strict=True):
-            part_log_probs = part.log_probs(_contiguous(hidden[:, start : start + width]), ids)
+            own = hidden[:, start : start + width]
+            own = np.ascontiguousarray(own) if isinstance(own, np.ndarray) else own.contiguous()
+            part_log_probs = part.log_probs(own, ids)
             total = part_log_probs if total is None else np.logaddexp(total, part_log_probs)
             start += width
         assert total is not None
         return total - np.asarray(np.log(len(self.parts)), dtype=total.dtype)
-
-
-def _contiguous(hidden: Any) -> Any:
-    return np.ascontiguousarray(hidden) if isinstance(hidden, np.ndarray) else hidden.contiguous()

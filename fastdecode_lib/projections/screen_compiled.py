@@ -2,19 +2,13 @@
 
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fastdecode_lib.core import Candidates, OfAnySource
 from fastdecode_lib.kernels.gathered import (
-    CLUSTERS,
-    COUNTS,
-    FIRSTS,
-    MEMBERS,
-    ROUTER,
-    SCREEN,
-    TABLE,
     active_log_probabilities,
     active_products,
     best_active,
@@ -78,13 +72,9 @@ class _SetMatrix:
 
     def record_with(self, router: Matrix, clusters: int) -> np.ndarray:
         """Addresses of the router and of all arrays, as `kernels.gathered.best_of_nearest` reads them."""
-        record = np.zeros(SCREEN, dtype=np.int64)
-        record[CLUSTERS], record[ROUTER] = clusters, router.record.ctypes.data
-        arrays = {TABLE: self.table, FIRSTS: self.firsts, COUNTS: self.counts, MEMBERS: self.members}
-        for place, array in arrays.items():
-            assert array.dtype == np.int64 and array.flags.c_contiguous
-            record[place] = array.ctypes.data
-        return record
+        arrays = router.record, self.table, self.firsts, self.counts, self.members
+        assert all(array.dtype == np.int64 and array.flags.c_contiguous for array in arrays)
+        return np.array([clusters, *(array.ctypes.data for array in arrays)], dtype=np.int64)
 
 
 class ScreenScorer(OfAnySource):
@@ -126,7 +116,7 @@ class ScreenScorer(OfAnySource):
 
     def __reduce__(self) -> Any:
         """A copy has its own arrays."""
-        return _rebuilt, (type(self), self.screen, self.whole, self.shared, self.scatter)
+        return partial(type(self), shared=self.shared, scatter=self.scatter), (self.screen, self.whole)
 
     @property
     def fingerprint(self) -> str:
@@ -269,8 +259,3 @@ class ScreenScorer(OfAnySource):
             sorting = np.empty(len(self.screen.sets) + 1, dtype=np.int64), np.empty(rows, dtype=np.int64)
             buffers = self._local.buffers = (*sorting, *scoring)
         return buffers
-
-
-def _rebuilt(kind: type, screen: Screen, whole: Matrix, shared: bool, scatter: bool) -> ScreenScorer:
-    scorer: ScreenScorer = kind(screen, whole, shared=shared, scatter=scatter)
-    return scorer

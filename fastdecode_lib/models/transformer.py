@@ -379,18 +379,22 @@ class Transformer:
         x = side.embedding[ids] * self.scale + positions
         return side.embedding_norm(x) if side.embedding_norm else x
 
-    def _residual(self, x: Tensor, norm: Norm, block: Any) -> Tensor:
-        """A residual block with its norm before (mBART, M2M, T5) or after (Marian)."""
-        return x + block(norm(x)) if self.architecture.pre_norm else norm(x + block(x))
+    def _before(self, x: Tensor, norm: Norm) -> Tensor:
+        """The input of a block: x, normalised in pre-norm models (mBART, M2M, T5)."""
+        return norm(x) if self.architecture.pre_norm else x
+
+    def _after(self, x: Tensor, block: Tensor, norm: Norm) -> Tensor:
+        """The sum of x and a block's result, normalised in post-norm models (Marian)."""
+        return x + block if self.architecture.pre_norm else norm(x + block)
 
     def _feed_forward(self, layer: Layer, x: Tensor) -> Tensor:
-        return self._residual(x, layer.norm, lambda y: layer.outer(self._activated(layer.inner(y))))
-
-    def _activated(self, inner: Tensor) -> Tensor:
-        if not self.architecture.gated:
-            return self.activation(inner)
-        gate, linear = inner.chunk(2, -1)
-        return self.activation(gate) * linear
+        inner = layer.inner(self._before(x, layer.norm))
+        if self.architecture.gated:
+            gate, linear = inner.chunk(2, -1)
+            inner = self.activation(gate) * linear
+        else:
+            inner = self.activation(inner)
+        return self._after(x, layer.outer(inner), layer.norm)
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         scale = self.architecture.score_scale
@@ -409,12 +413,9 @@ class Transformer:
         biased = positions.mask(places, places, mask) if isinstance(positions, RelativePositions) else mask
         for layer in self.encoder.layers:
             attention = layer.self_attention
-
-            def attend(y: Tensor, attention: Attention = attention) -> Tensor:
-                q, k, v = attention.split(attention.inputs(y), 3)
-                return attention.out(_merge(self._attend(q, k, v, biased)))
-
-            x = self._feed_forward(layer, self._residual(x, attention.norm, attend))
+            q, k, v = attention.split(attention.inputs(self._before(x, attention.norm)), 3)
+            x = self._after(x, attention.out(_merge(self._attend(q, k, v, biased))), attention.norm)
+            x = self._feed_forward(layer, x)
         memory = self.remember(self.encoder.norm(x) if self.encoder.norm else x, mask)
         if self.kind == "causal":
             return memory
@@ -486,36 +487,20 @@ class Transformer:
     ) -> Tensor:
         """Hidden vectors (B, W, D) of tokens (B, W) at their places, whose keys and values are written into the caches."""
         x = self._embed(self.decoder, ids.clamp_min(0) if place.ragged else ids, place.positions)
-        for number, layer in enumerate(self.decoder.layers):
+        for layer, keys, values, source_keys, source_values in zip(
+            self.decoder.layers, own_keys, own_values, memory.keys, memory.values, strict=True
+        ):
             attention, cross = layer.self_attention, layer.cross_attention
             assert cross is not None and cross.queries is not None
-
-            def attend(
-                y: Tensor,
-                attention: Attention = attention,
-                keys: Tensor = own_keys[number],
-                values: Tensor = own_values[number],
-            ) -> Tensor:
-                q, k, v = attention.split(attention.inputs(y), 3)
-                place.write(keys, k)
-                place.write(values, v)
-                attended = self._attend(q, keys[:, :, : place.end], values[:, :, : place.end], place.mask)
-                return attention.out(_merge(attended))
-
-            def look_up(
-                y: Tensor,
-                cross: Attention = cross,
-                queries: Product = cross.queries,
-                keys: Tensor = memory.keys[number],
-                values: Tensor = memory.values[number],
-            ) -> Tensor:
-                grouped = queries(y).view(y.shape[0] // group, group * y.shape[1], -1)
-                (q,) = cross.split(grouped, 1)
-                attended = self._attend(q, keys, values, memory.mask)
-                return cross.out(_merge(attended).view(*y.shape[:2], -1))
-
-            x = self._residual(x, attention.norm, attend)
-            x = self._residual(x, cross.norm, look_up)
+            q, k, v = attention.split(attention.inputs(self._before(x, attention.norm)), 3)
+            place.write(keys, k)
+            place.write(values, v)
+            attended = self._attend(q, keys[:, :, : place.end], values[:, :, : place.end], place.mask)
+            x = self._after(x, attention.out(_merge(attended)), attention.norm)
+            queries = cross.queries(self._before(x, cross.norm))
+            (q,) = cross.split(queries.view(len(x) // group, group * x.shape[1], -1), 1)
+            attended = _merge(self._attend(q, source_keys, source_values, memory.mask))
+            x = self._after(x, cross.out(attended.view(*x.shape[:2], -1)), cross.norm)
             x = self._feed_forward(layer, x)
         x = self.decoder.norm(x) if self.decoder.norm else x
         return x * self.architecture.output_scale if self.architecture.scaled_output else x

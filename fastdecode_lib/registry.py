@@ -1,4 +1,4 @@
-"""Decoders and projections by name; one file because the command line, tests and menus read one list."""
+"""Decoders and projections by name."""
 
 import difflib
 import importlib
@@ -186,7 +186,7 @@ def options(cls: Any) -> dict[str, inspect.Parameter]:
     return {
         name: parameter.replace(annotation=hints[name])
         for name, parameter in inspect.signature(make).parameters.items()
-        if not is_projection or (parameter.kind is parameter.KEYWORD_ONLY and name != "fingerprint")
+        if not is_projection or parameter.kind is parameter.KEYWORD_ONLY
     }
 
 

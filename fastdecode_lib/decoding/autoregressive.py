@@ -1,4 +1,4 @@
-"""Decoding one position at a time, greedy and by beam; one file because a beam of one is greedy decoding."""
+"""Decoding one position at a time, greedy and by beam."""
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace

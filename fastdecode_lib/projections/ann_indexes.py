@@ -1,4 +1,4 @@
-"""Candidates from a library's index: FGD's graph and ScaNN; one file because only the index differs between them."""
+"""Candidates from a library's index: FGD's graph and ScaNN."""
 
 import tempfile
 from dataclasses import dataclass, field
@@ -52,7 +52,6 @@ class Fgd(Listed):
         search: int = 128,
         links: int = 16,
         construction: int = 200,
-        fingerprint: str = "",
     ) -> Self:
         """Build the graph of a weight (V, D), on one thread, so that every build gives the same graph.
 
@@ -79,7 +78,7 @@ class Fgd(Listed):
         with threadpool_limits(1, user_api="openmp"):
             index.add(rows)
         knobs: dict[str, Any] = {"neighbours": neighbours, "search": search, "links": links}
-        return cls(weight=weight, bias=bias, index=index, fingerprint=fingerprint, **knobs)
+        return cls(weight=weight, bias=bias, index=index, **knobs)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -182,7 +181,6 @@ class Scann(Listed):
         neighbours: int = 64,
         probes: int = 10,
         leaves: int = 100,
-        fingerprint: str = "",
     ) -> Self:
         """Index a weight (V, D). The clusters are drawn at random: two indexes of the same weight differ.
 
@@ -200,7 +198,7 @@ class Scann(Listed):
         tree = builder.tree(leaves, min(probes, leaves), training_sample_size=len(rows), soar_lambda=1.5)
         index = tree.score_ah(2, anisotropic_quantization_threshold=0.2).build()
         knobs: dict[str, Any] = {"neighbours": neighbours, "probes": probes, "leaves": leaves, "copies": 2}
-        return cls(weight=weight, bias=bias, index=index, fingerprint=fingerprint, **knobs)
+        return cls(weight=weight, bias=bias, index=index, **knobs)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -46,12 +46,12 @@ class Svd(Listed):
     support: ClassVar[Support] = "vocabulary"
 
     @classmethod
-    def fit(cls, weight: Any, bias: Any = None, *, window: int = 64, full: int = 256, fingerprint: str = "") -> "Svd":
+    def fit(cls, weight: Any, bias: Any = None, *, window: int = 64, full: int = 256) -> "Svd":
         """Find the singular directions of a weight (V, D); ``dataclasses.replace`` changes the knobs without a new fit."""
         weight, bias = layer(weight, bias)
         doubles = weight.astype(np.float64)
         basis = np.linalg.eigh(doubles.T @ doubles)[1][:, ::-1].T.astype(np.float32)
-        return cls(weight=weight, bias=bias, window=window, full=full, basis=basis, fingerprint=fingerprint)
+        return cls(weight=weight, bias=bias, window=window, full=full, basis=basis)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -146,7 +146,6 @@ class Adaptive(Fitted):
         head: int = 2000,
         tails: int = 2,
         factor: float = 4.0,
-        fingerprint: str = "",
     ) -> "Adaptive":
         """Make the layer from an output layer and hidden vectors of its network.
 
@@ -196,7 +195,6 @@ class Adaptive(Fitted):
             up=tuple(up),
             order=order,
             visited=np.zeros(tails, np.float32),
-            fingerprint=fingerprint,
         )
         return replace(projection, visited=projection._opened_shares(sample))
 

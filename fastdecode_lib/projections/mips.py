@@ -37,13 +37,13 @@ class GreedyMips(Listed):
     name = "greedy_mips"
 
     @classmethod
-    def fit(cls, weight: Any, bias: Any = None, *, budget: int = 512, fingerprint: str = "") -> Self:
+    def fit(cls, weight: Any, bias: Any = None, *, budget: int = 512) -> Self:
         """Sort the columns of a weight (V, D); ``dataclasses.replace`` changes the budget without a new fit."""
         weight, bias = layer(weight, bias)
         columns = np.concatenate([weight, bias[:, None]], axis=1).T
         members = np.argsort(-columns, axis=1, kind="stable").astype(np.int32)
         entries = np.take_along_axis(columns, members, axis=1)
-        return cls(weight=weight, bias=bias, budget=budget, entries=entries, members=members, fingerprint=fingerprint)
+        return cls(weight=weight, bias=bias, budget=budget, entries=entries, members=members)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,9 +92,7 @@ class LshMips(Listed):
     name = "lsh_mips"
 
     @classmethod
-    def fit(
-        cls, weight: Any, bias: Any = None, *, tables: int = 16, bits: int = 8, seed: int = 0, fingerprint: str = ""
-    ) -> Self:
+    def fit(cls, weight: Any, bias: Any = None, *, tables: int = 16, bits: int = 8, seed: int = 0) -> Self:
         """Hash a weight (V, D) into `tables` of 2^`bits` buckets each; with 0 bits, every token is a candidate."""
         weight, bias = layer(weight, bias)
         within(cls.name, "tables", tables, 1, 4096)
@@ -109,7 +107,7 @@ class LshMips(Listed):
             members[table] = np.argsort(buckets, kind="stable")
             offsets[table, 1:] = np.cumsum(np.bincount(buckets, minlength=2**bits))
         planes = _matrix(normals, weight.shape[1])
-        return cls(weight=weight, bias=bias, planes=planes, offsets=offsets, members=members, fingerprint=fingerprint)
+        return cls(weight=weight, bias=bias, planes=planes, offsets=offsets, members=members)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -177,9 +175,7 @@ class PcaMips(Listed):
     name = "pca_mips"
 
     @classmethod
-    def fit(
-        cls, weight: Any, bias: Any = None, *, depth: int = 4, detours: bool = False, fingerprint: str = ""
-    ) -> Self:
+    def fit(cls, weight: Any, bias: Any = None, *, depth: int = 4, detours: bool = False) -> Self:
         """Build a tree over a weight (V, D) with 2^`depth` leaves."""
         weight, bias = layer(weight, bias)
         most = min(len(weight).bit_length() - 1, weight.shape[1] + 2)
@@ -208,7 +204,6 @@ class PcaMips(Listed):
             centre=(directions @ mean).astype(np.float32),
             offsets=np.cumsum([0, *map(len, leaves)]),
             order=order,
-            fingerprint=fingerprint,
         )
 
     def __post_init__(self) -> None:
@@ -292,7 +287,6 @@ class RowClusters(Listed):
         probes: int = 8,
         iterations: int = 20,
         seed: int = 0,
-        fingerprint: str = "",
     ) -> Self:
         """Cluster the rows of a weight (V, D); ``dataclasses.replace`` changes the probes without a new fit."""
         weight, bias = layer(weight, bias)
@@ -312,7 +306,6 @@ class RowClusters(Listed):
             centroids=_matrix(means, weight.shape[1]),
             offsets=offsets,
             order=order,
-            fingerprint=fingerprint,
         )
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A screen on a model's output matrix on the CPU; one file because all calls share one memory layout."""
+"""A screen on a model's output matrix on the CPU."""
 
 import threading
 from dataclasses import dataclass

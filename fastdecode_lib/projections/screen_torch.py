@@ -1,4 +1,4 @@
-"""A screen on the output matrix of a torch model; one file because it matches `screen_compiled` call by call.
+"""A screen on the output matrix of a torch model; its calls are those of `screen_compiled`.
 
 With torch alone, the rows of a call that are in the same cluster are multiplied with the cluster's rows of the weight, one
 cluster after another. On a GPU, the Triton kernels of `kernels.triton_gathered` run a whole call without returning to the host.

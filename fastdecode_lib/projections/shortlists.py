@@ -1,4 +1,4 @@
-"""Projections that score a part of the vocabulary exactly; one file because all inherit the same files, buffers and calls."""
+"""Projections that score a part of the vocabulary exactly."""
 
 import json
 import threading
@@ -41,7 +41,7 @@ class Fitted(OfAnySource, ABC):
     Attributes
     ----------
     fingerprint : str
-        Fingerprint of the model it was fitted on; the caller gives it and compares it.
+        Fingerprint of the model it was fitted on, if ``dataclasses.replace`` has set it; `registry.projection` compares it.
     """
 
     fingerprint: str = ""

@@ -11,7 +11,7 @@ from fastdecode_lib.core import Model, Projection
 from fastdecode_lib.kernels.factored import best_adaptive, best_previewed
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.projections.queries import host, kernel_ids, layer, within
-from fastdecode_lib.projections.shortlists import Active, Fitted, Listed, Support, of_matrix, to_matrix
+from fastdecode_lib.projections.shortlists import Fitted, Listed, Support, of_matrix, to_matrix
 from fastdecode_lib.store import ModelFiles
 
 CONTEXTS = 2048
@@ -176,23 +176,13 @@ class Adaptive(Fitted):
         _check_shapes(contexts, counts, weight, head, tails, factor)
         order = np.argsort(-counts, kind="stable")
         weight, bias = weight[order], bias[order]
-        cuts = _cuts(head, tails, vocabulary)
         sample = contexts[:: -(-len(contexts) // CONTEXTS)]
-        augmented = np.concatenate([sample, np.ones((len(sample), 1), np.float32)], axis=1)
-        down, up, heads = [], [], [np.concatenate([weight[:head], bias[:head, None]], axis=1)]
-        for tail, (first, end) in enumerate(pairwise([*cuts, vocabulary]), 1):
-            rows, constants = weight[first:end], bias[first:end]
-            left, sizes, right = np.linalg.svd(rows, full_matrices=False)
-            rank = int(weight.shape[1] // factor**tail)
-            down.append(Matrix.of(right[:rank], name="An adaptive tail"))
-            up.append(Matrix.of(left[:, :rank] * sizes[:rank], constants, name="An adaptive tail"))
-            log_sums = np.logaddexp.reduce(sample @ rows.T + constants, axis=1)
-            heads.append(np.linalg.lstsq(augmented, log_sums, rcond=None)[0][None])
-        together = np.concatenate(heads)
+        down, up, summaries = _tails(weight, bias, [*_cuts(head, tails, vocabulary), vocabulary], factor, sample)
+        rows = np.concatenate([np.concatenate([weight[:head], bias[:head, None]], axis=1), summaries])
         projection = cls(
-            head_layer=Matrix.of(together[:, :-1], together[:, -1], name="The adaptive head"),
-            down=tuple(down),
-            up=tuple(up),
+            head_layer=Matrix.of(rows[:, :-1], rows[:, -1], name="The adaptive head"),
+            down=down,
+            up=up,
             order=order,
             visited=np.zeros(tails, np.float32),
         )
@@ -233,11 +223,6 @@ class Adaptive(Fitted):
         return self.head_layer.shape[1]
 
     @property
-    def longest(self) -> int:
-        """V: every tail may be opened."""
-        return self.vocabulary
-
-    @property
     def memory_bytes(self) -> int:
         """Bytes of head, tails and the order of tokens."""
         packed = sum(matrix.memory_bytes for matrix in (self.head_layer, *self.down, *self.up))
@@ -249,11 +234,6 @@ class Adaptive(Fitted):
         pairs = zip(self.down, self.up, self.visited, strict=True)
         tails = sum((down.memory_bytes + up.memory_bytes) * float(share) for down, up, share in pairs)
         return round(self.head_layer.memory_bytes + tails)
-
-    def active_scores(self, hidden: Any) -> Active:
-        """Every token and its log-probability: all tokens are active."""
-        everything = np.broadcast_to(np.arange(self.vocabulary), (len(hidden), self.vocabulary))
-        return Active(everything, self.log_probs(hidden, everything))
 
     def _make_buffers(self, batch: int) -> tuple[Any, ...]:
         inner, tails = (max(matrix.outputs for matrix in part) for part in (self.down, self.up))
@@ -321,3 +301,20 @@ def _cuts(head: int, tails: int, vocabulary: int) -> list[int]:
     for tail in range(1, tails):
         cuts[tail] = min(max(cuts[tail], cuts[tail - 1] + 1), vocabulary - tails + tail)
     return cuts
+
+
+def _tails(
+    weight: np.ndarray, bias: np.ndarray, cuts: list[int], factor: float, sample: np.ndarray
+) -> tuple[tuple[Matrix, ...], tuple[Matrix, ...], np.ndarray]:
+    """The two factors of each tail between two cuts of an output layer in order of rank, and the rows (T, D + 1) of their heads."""
+    augmented = np.concatenate([sample, np.ones((len(sample), 1), np.float32)], axis=1)
+    down, up, summaries = [], [], []
+    for tail, (first, end) in enumerate(pairwise(cuts), 1):
+        rows, constants = weight[first:end], bias[first:end]
+        left, sizes, right = np.linalg.svd(rows, full_matrices=False)
+        rank = int(weight.shape[1] // factor**tail)
+        down.append(Matrix.of(right[:rank], name="An adaptive tail"))
+        up.append(Matrix.of(left[:, :rank] * sizes[:rank], constants, name="An adaptive tail"))
+        log_sums = np.logaddexp.reduce(sample @ rows.T + constants, axis=1)
+        summaries.append(np.linalg.lstsq(augmented, log_sums, rcond=None)[0])
+    return tuple(down), tuple(up), np.stack(summaries)

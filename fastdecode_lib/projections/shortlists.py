@@ -64,11 +64,6 @@ class Fitted(OfAnySource, ABC):
 
     @property
     @abstractmethod
-    def longest(self) -> int:
-        """The largest possible number of active tokens."""
-
-    @property
-    @abstractmethod
     def memory_bytes(self) -> int:
         """Bytes of all arrays."""
 
@@ -101,23 +96,6 @@ class Fitted(OfAnySource, ABC):
         results = *no_best, np.empty(rows, np.int64), _NO_NUMBERS, log_probs, _NO_IDS, _NO_SCORES
         self._run_kernel(hidden, (NONE, ids), results)
         return log_probs
-
-    def active_scores(self, hidden: Any) -> Active:
-        """The tokens that are scored exactly for hidden (N, D), and their scores; M is the length of the longest row.
-
-        It allocates `longest` tokens for each row: pass few rows at a time.
-        """
-        hidden = self._host(hidden)
-        rows = len(hidden)
-        no_best = np.empty((rows, 0), dtype=np.int64), np.empty((rows, 0), dtype=np.float32)
-        ids = np.full((rows, self.longest), self.vocabulary, dtype=np.int64)
-        scores, active = np.full(ids.shape, -np.inf, dtype=np.float32), np.zeros(rows, dtype=np.int64)
-        asked = NONE, np.empty((rows, 0), dtype=np.int64)
-        self._run_kernel(hidden, asked, (*no_best, active, _NO_NUMBERS, np.empty((rows, 0), np.float32), ids, scores))
-        most = int(active.max(initial=0))
-        order = np.argsort(ids[:, :most], axis=1)
-        ids, scores = np.take_along_axis(ids, order, 1), np.take_along_axis(scores, order, 1)
-        return Active(np.where(ids == self.vocabulary, -1, ids), scores)
 
     def _host(self, hidden: Any) -> np.ndarray:
         """Hidden vectors as the kernels read them."""
@@ -242,6 +220,28 @@ class Listed(Fitted):
     def width(self) -> int:
         """D, the length of a hidden vector."""
         return int(self.weight.shape[1])
+
+    @property
+    @abstractmethod
+    def longest(self) -> int:
+        """The largest possible number of active tokens."""
+
+    def active_scores(self, hidden: Any) -> Active:
+        """The tokens that are scored exactly for hidden (N, D), and their scores; M is the length of the longest row.
+
+        It allocates `longest` tokens for each row: pass few rows at a time.
+        """
+        hidden = self._host(hidden)
+        rows = len(hidden)
+        no_best = np.empty((rows, 0), dtype=np.int64), np.empty((rows, 0), dtype=np.float32)
+        ids = np.full((rows, self.longest), self.vocabulary, dtype=np.int64)
+        scores, active = np.full(ids.shape, -np.inf, dtype=np.float32), np.zeros(rows, dtype=np.int64)
+        asked = NONE, np.empty((rows, 0), dtype=np.int64)
+        self._run_kernel(hidden, asked, (*no_best, active, _NO_NUMBERS, np.empty((rows, 0), np.float32), ids, scores))
+        most = int(active.max(initial=0))
+        order = np.argsort(ids[:, :most], axis=1)
+        ids, scores = np.take_along_axis(ids, order, 1), np.take_along_axis(scores, order, 1)
+        return Active(np.where(ids == self.vocabulary, -1, ids), scores)
 
     def _mean_active(self) -> float:
         """Mean number of active tokens, counted with a sample of the weight's rows as hidden vectors."""

@@ -197,12 +197,7 @@ class CompiledRecurrent:
         self.source_embedding, self.target_embedding = t["source.embedding"], t["target.embedding"]
 
         def product(name: str, weight: np.ndarray, bias: np.ndarray | None = None, largest: float = 1.0) -> Any:
-            """The product in the chosen numbers, for rows with entries up to `largest`."""
-            if speedups.products == "blas":
-                return BlasProduct.of(weight, bias)
-            if speedups.products == "fixed16":
-                return Matrix.of(weight, bias, "int16", multiplier=MULTIPLIER, largest=largest, name=name)
-            return Matrix.of(weight, bias, speedups.products, name=name)
+            return _product(name, weight, bias, largest, speedups.products)
 
         self.source_layers: list[list[tuple[Any, Any]]] = []
         """The products with V and W, by layer and direction."""
@@ -440,6 +435,15 @@ class CompiledRecurrent:
         for slot in range(inputs.shape[1]):
             alignments.append(self._advance(state, rows, inputs[:, slot], slot)[1])
         return np.stack(alignments[len(prefix) - 1 :], 1).astype(np.float64)
+
+
+def _product(name: str, weight: np.ndarray, bias: np.ndarray | None, largest: float, products: Products) -> Any:
+    """The product in the chosen numbers, for rows with entries up to `largest`."""
+    if products == "blas":
+        return BlasProduct.of(weight, bias)
+    if products == "fixed16":
+        return Matrix.of(weight, bias, "int16", multiplier=MULTIPLIER, largest=largest, name=name)
+    return Matrix.of(weight, bias, products, name=name)
 
 
 def _table_or_product(table: np.ndarray, words: np.ndarray, x: np.ndarray, product: Product) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastdecode_lib.core import Candidates, Model, Projection, Scorer, Source
 from fastdecode_lib.projections.exact_compiled import exact_of
-from fastdecode_lib.projections.queries import ban, best_first
+from fastdecode_lib.projections.queries import ban, best_first, check_width
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,7 @@ class AverageScorer:
 
     def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
         """Logarithms (N, M) of the mean probabilities of ids (N, M)."""
-        if hidden.shape[-1] != sum(self.widths):
-            raise ValueError(
-                f"The projection takes hidden vectors of width {sum(self.widths)}, got {hidden.shape[-1]}. Use the projection "
-                "of the same ensemble."
-            )
+        check_width(hidden, sum(self.widths))
         ids, start, total = np.ascontiguousarray(ids), 0, None
         for part, width in zip(self.parts, self.widths, strict=True):
             own = hidden[:, start : start + width]

@@ -127,18 +127,16 @@ class Lexical:
         ValueError
             If the lexicon is another vocabulary's, the model has several outputs, or a number is out of range.
         """
-        vocabulary = only_output(model).vocabulary
-        if lexicon.vocabulary != vocabulary:
-            raise ValueError(
-                f"The lexicon is of another vocabulary: got one of {lexicon.vocabulary} target words, the model has "
-                f"{vocabulary}. Use the lexicon saved with the model."
-            )
-        expected = source_vocabulary(model, lexicon.source_vocabulary)
-        if lexicon.source_vocabulary != expected:
-            raise ValueError(
-                f"The lexicon is of another vocabulary: got one of {lexicon.source_vocabulary} source words, the model has "
-                f"{expected}. Use the lexicon saved with the model."
-            )
+        vocabulary, source_words = only_output(model).vocabulary, lexicon.source_vocabulary
+        for side, words, expected in (
+            ("target", lexicon.vocabulary, vocabulary),
+            ("source", source_words, source_vocabulary(model, source_words)),
+        ):
+            if words != expected:
+                raise ValueError(
+                    f"The lexicon is of another vocabulary: got one of {words} {side} words, the model has {expected}. Use the "
+                    "lexicon saved with the model."
+                )
         for name, value, least in (("top", top, 1), ("frequent", frequent, 0)):
             if value < least:
                 raise ValueError(f"lexical needs {name} >= {least}, got {value}. Use lexical:top=20.")

@@ -269,7 +269,7 @@ def test_networks_that_do_not_belong_together_are_refused() -> None:
         Ensemble([])
     with pytest.raises(ValueError, match="the same target vocabulary: got 13, 14. Take models trained with"):
         Ensemble([network("S1", 1), network("S1", 1, vocabulary=14)])
-    with pytest.raises(ValueError, match="takes hidden vectors of width 5, got 6"):
+    with pytest.raises(ValueError, match=r"takes hidden vectors of width 5, got \(1, 6\)"):
         one = Ensemble([network("S1", 1)])
         Average.of(one).bind(None).top_k(torch.zeros(1, 6, dtype=torch.float64), 1)
     with pytest.raises(ValueError, match="needs a projection for each network: got 0 for 1"):

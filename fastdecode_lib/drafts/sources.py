@@ -280,22 +280,15 @@ class Draft:
     resolved: bool = False
 
     def __post_init__(self) -> None:
-        wants_table = self.wants_table  # raises for an invalid draft
-        if isinstance(self.table, str) and not wants_table:
-            raise ValueError(
-                f"A table is read by ngram and lexicon only: got draft={self.written!r} with table={self.table!r}. Leave table "
-                "out, or use draft=ngram+lexicon."
-            )
-        if isinstance(self.head, str) and not self.needs_head:
-            raise ValueError(
-                f"A head is used by the draft head only: got draft={self.written!r} with head={self.head!r}. Leave head out, or "
-                "use draft=ngram+lexicon+head."
-            )
-        if isinstance(self.model, str) and not self.needs_model:
-            raise ValueError(
-                f"A model drafts for draft=model only: got draft={self.written!r} with model={self.model!r}. Leave model out, or "
-                "use draft=model."
-            )
+        for name, used, reads, draft in (  # raises for an invalid draft, too
+            ("table", self.wants_table, "A table is read by ngram and lexicon", "ngram+lexicon"),
+            ("head", self.needs_head, "A head is used by the draft head", "ngram+lexicon+head"),
+            ("model", self.needs_model, "A model drafts for draft=model", "model"),
+        ):
+            if isinstance(value := getattr(self, name), str) and not used:
+                raise ValueError(
+                    f"{reads} only: got draft={self.written!r} with {name}={value!r}. Leave {name} out, or use draft={draft}."
+                )
 
     def __repr__(self) -> str:
         return f"Draft({self.written!r})"

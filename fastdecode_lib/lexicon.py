@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.store import atomic_file
 
 SHARPNESS = 8.0
@@ -80,8 +81,8 @@ class Lexicon:
                 f"A lexicon needs sentence pairs: got {len(sources)} sources and {len(targets)} targets. Give one target for "
                 "each source, at least one."
             )
-        check_ids("source", sources, source_vocabulary)
-        check_ids("target", targets, vocabulary)
+        checked("source tokens", np.concatenate(sources), 0, source_vocabulary)
+        checked("target tokens", np.concatenate(targets), 0, vocabulary)
         keys_by_pair = [
             np.add.outer(t.astype(np.int64), s.astype(np.int64) * vocabulary).ravel()
             for s, t in zip(sources, targets, strict=True)
@@ -172,21 +173,6 @@ class Lexicon:
             np.bincount(sources, scores, minlength=len(source_pieces)) if len(sources) else np.ones(len(source_pieces))
         )
         return cls.of_entries(sources, targets, scores / totals[sources], len(source_pieces), len(pieces)), always
-
-
-def check_ids(side: str, sentences: Sequence[np.ndarray], vocabulary: int) -> None:
-    """Refuse ids outside a vocabulary, which kernels would take for other tokens.
-
-    Raises
-    ------
-    ValueError
-    """
-    for ids in sentences:
-        if len(ids) and not 0 <= ids.min() <= ids.max() < vocabulary:
-            wrong = ids[(ids < 0) | (ids >= vocabulary)][0]
-            raise ValueError(
-                f"A {side} id is outside the vocabulary of {vocabulary}: got {wrong}. Use the ids of the model's own tokenizer."
-            )
 
 
 def _chunks(arrays: list[np.ndarray], size: int = 512) -> list[np.ndarray]:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fastdecode_lib.lexicon import Lexicon, check_ids
+from fastdecode_lib.kernels.ids import checked
+from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.store import atomic_file, note_of, read_tensors
 
 FORMAT, VERSION = "fastdecode-draft-table", 1
@@ -63,8 +64,8 @@ class NGrams:
         ValueError
             If there are no tokens, or an id or the start symbol is outside the vocabulary.
         """
-        check_ids("target", [*sentences, np.array([start])], vocabulary)
-        tokens = np.concatenate(sentences).astype(np.int64)
+        checked("target tokens", np.array([start]), 0, vocabulary)
+        tokens = checked("target tokens", np.concatenate(sentences), 0, vocabulary)
         if not len(tokens):
             raise ValueError("N-grams are counted on sentences: got no token. Give at least one.")
         lengths = np.array([len(ids) for ids in sentences])

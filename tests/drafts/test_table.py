@@ -338,9 +338,9 @@ def test_parts_must_fit_each_other(table):
 
 
 def test_ids_outside_the_vocabulary_are_not_counted():
-    with pytest.raises(ValueError, match=r"A target id is outside the vocabulary of 13: got 15.*own tokenizer"):
+    with pytest.raises(ValueError, match=r"Unknown id among the target tokens: got 15.*from 0 to 12"):
         Lexicon.fit([np.array([3, 4])], [np.array([2, 15])], source_vocabulary=13, vocabulary=13)
-    with pytest.raises(ValueError, match=r"outside the vocabulary of 13: got 20"):
+    with pytest.raises(ValueError, match=r"Unknown id among the target tokens: got 20"):
         NGrams.count([np.array([2])], vocabulary=13, start=20)
     with pytest.raises(ValueError, match=r"got no token"):
         NGrams.count([np.array([], dtype=int)], vocabulary=13, start=1)

@@ -15,7 +15,7 @@ from fastdecode_lib.core import Source
 from fastdecode_lib.drafts.finding import cache_folder
 from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
 from fastdecode_lib.measuring.comparing import decoder_system
-from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, synchroniser
+from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure
 from fastdecode_lib.projections.screens import screens_path
 from fastdecode_lib.text.languages import from_english
 from fastdecode_lib.trace import Trace, iteration_to_dict
@@ -176,11 +176,11 @@ class Runner:
         batch = self.model.encode([text], source, target)
         systems_with_counts = [decoder_system(session) for session in sessions]
         systems = [System(system.name, system.decode) for system in systems_with_counts]
-        synchronise, rounds = synchroniser(self.model.device), []
+        rounds = []
         for number in range(ROUNDS + 1):  # the first warms up
             if stop():
                 return []
-            measurements = measure(systems, [batch], runs=1, warm_up=0, synchronise=synchronise)
+            measurements = measure(systems, [batch], runs=1, warm_up=0, device=self.model.device)
             rounds.append([float(m.seconds[0]) for m in measurements])
             told((number + 1) / (ROUNDS + 1))
         seconds = np.array(rounds[1:]).T

@@ -15,7 +15,7 @@ from fastdecode_lib import registry
 from fastdecode_lib.core import Scorer, Source
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.comparing import decoder_system
-from fastdecode_lib.measuring.referee import System, measure, synchroniser
+from fastdecode_lib.measuring.referee import System, measure
 from fastdecode_lib.translation import Session
 
 WIDTHS = (1, 2, 3, 5, 8, 12, 20, 32)
@@ -191,9 +191,7 @@ def costs(
             systems.append(System(f"encoder, {precision}", lambda item, encode=encode: (encode(item), ())[1]))  # type: ignore[misc]
         systems.append(decoder_system(session, f"greedy, {label}"))
         systems += [_pass(session, mid_sentence[precision], width, f"{label}, {width}") for width in WIDTHS]
-    measured = measure(
-        systems, sources, runs=runs, threads=threads, synchronise=synchroniser(first.model.device), progress=progress
-    )
+    measured = measure(systems, sources, runs=runs, threads=threads, device=first.model.device, progress=progress)
     seconds = {m.name: float(np.median(m.seconds)) / len(sources) for m in measured}
     measured_costs: dict[tuple[str, str], Costs] = {}
     for projection, precision in greedy:

@@ -12,7 +12,7 @@ from fastdecode_lib.measuring.baselines import baseline, until_end
 from fastdecode_lib.measuring.counting import Counted
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import quality, signatures
-from fastdecode_lib.measuring.referee import System, measure, noisy, ratio_of, synchroniser
+from fastdecode_lib.measuring.referee import System, measure, noisy, ratio_of
 from fastdecode_lib.translation import Session
 
 if TYPE_CHECKING:
@@ -110,9 +110,7 @@ def compare(
     sources = [model.encode([sentences[i]], greedy.source, greedy.target) for i in with_content]
     systems = _decoder_systems(usual, greedy, sessions)
     systems += [System(name, baseline(name, model, greedy.constraints, threads)) for name in baselines]
-    measurements = measure(
-        systems, sources, runs=runs, threads=threads, synchronise=synchroniser(model.device), progress=progress
-    )
+    measurements = measure(systems, sources, runs=runs, threads=threads, device=model.device, progress=progress)
     requested = {session.decoder_name for session in sessions}
     listed = [m for m in measurements if m is not measurements[0] or usual in requested or not requested]
     rows = [_row(m, measurements[0], seed) for m in listed]

@@ -40,7 +40,7 @@ def measure(
     runs: int = 5,
     warm_up: int = 1,
     threads: int = 1,
-    synchronise: Callable[[], None] = lambda: None,
+    device: str = "cpu",
     progress: bool = False,
 ) -> list[Measurement]:
     """Time systems over all sentences, in turn.
@@ -52,8 +52,8 @@ def measure(
         One sentence each.
     runs, warm_up : int
         Rounds that count, and rounds before them that do not.
-    synchronise : callable
-        Waits for the device; called before the clock is read.
+    device : str
+        The device to wait for before the clock is read.
 
     Returns
     -------
@@ -63,6 +63,7 @@ def measure(
 
     if runs < 1:
         raise ValueError(f"A measurement needs runs >= 1, got {runs}. Use runs=5 for an interval worth printing.")
+    synchronise = synchroniser(device)
     seconds: list[list[float]] = [[] for _ in systems]
     outputs: list[tuple[tuple[int, ...], ...]] = [() for _ in systems]
     with (

@@ -11,7 +11,7 @@ from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.combinations import Combination, combinations, named
 from fastdecode_lib.measuring.comparing import outputs_of, text_system
 from fastdecode_lib.measuring.quality import same_share
-from fastdecode_lib.measuring.referee import measure, noisy, ratio_of, stopwatch, synchroniser
+from fastdecode_lib.measuring.referee import measure, noisy, ratio_of, stopwatch
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,8 +78,8 @@ def fastest(
 
     def timed(names: Sequence[str], rounds: int) -> dict[str, Measurement]:
         systems = [text_system(sessions[name], name, batch=batch, threads=threads) for name in names]
-        source, wait = session.model.encode(texts, session.source, session.target), synchroniser(session.model.device)
-        measured = measure(systems, [source], runs=rounds, threads=threads, synchronise=wait, progress=progress)
+        source, device = session.model.encode(texts, session.source, session.target), session.model.device
+        measured = measure(systems, [source], runs=rounds, threads=threads, device=device, progress=progress)
         return dict(zip(names, measured, strict=True))
 
     screening = timed(list(sessions), SCREENING_ROUNDS)

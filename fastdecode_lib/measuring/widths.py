@@ -14,7 +14,7 @@ from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.comparing import text_system
 from fastdecode_lib.measuring.counting import Counted
 from fastdecode_lib.measuring.provenance import provenance
-from fastdecode_lib.measuring.referee import System, measure, noisy, ratio_of, synchroniser
+from fastdecode_lib.measuring.referee import System, measure, noisy, ratio_of
 from fastdecode_lib.projections.lexical import source_vocabulary
 from fastdecode_lib.translation import Session
 
@@ -181,7 +181,7 @@ def _pass_seconds(
         [whole_text],
         runs=runs,
         threads=threads,
-        synchronise=synchroniser(greedy.model.device),
+        device=greedy.model.device,
         progress=progress,
     )
     return {
@@ -258,8 +258,8 @@ def _time_best(
     greedy = sessions["", 1]
     finalists = [sessions[kind, width] for kind, width in zip(best["draft"], best["width"], strict=True)]
     systems = [text_system(session, batch=batch, threads=threads) for session in (greedy, *finalists)]
-    sources, wait = [greedy.model.encode(texts, greedy.source, greedy.target)], synchroniser(greedy.model.device)
-    baseline, *measurements = measure(systems, sources, runs=runs, threads=threads, synchronise=wait, progress=progress)
+    sources, device = [greedy.model.encode(texts, greedy.source, greedy.target)], greedy.model.device
+    baseline, *measurements = measure(systems, sources, runs=runs, threads=threads, device=device, progress=progress)
     decoder, speedup = "greedy", 1.0
     for place, measurement in zip(best.index, measurements, strict=True):
         ratio = ratio_of("speedup", baseline.seconds, measurement.seconds, seed)
@@ -331,6 +331,6 @@ def pass_cost(
         empty_sources,
         runs=rounds,
         threads=threads,
-        synchronise=synchroniser(str(getattr(network, "device", "cpu"))),
+        device=str(getattr(network, "device", "cpu")),
         progress=progress,
     )

@@ -1,11 +1,11 @@
-"""Settings of a run: each table's function takes the settings that the class of its argument has."""
+"""Settings of a run, and the table that it gives: each table's function takes the settings that the class of its argument has."""
 
 import atexit
 import inspect
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -16,6 +16,8 @@ from typing import Any
 import pandas as pd
 
 from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.text.corpus import CorpusNotFound, Pair, Tatoeba, corpus_folder
 from fastdecode_lib.text.sentences import own_pairs
 
@@ -102,6 +104,32 @@ class ThreadedRun(ModelRun):
     threads: int = 1
 
 
+@dataclass(frozen=True)
+class DeviceRun(Run):
+    """A run on a ``device``, by default a GPU.
+
+    Raises
+    ------
+    NoResult
+        If this machine lacks the CUDA device.
+    """
+
+    device: str = "cuda"
+
+    def __post_init__(self) -> None:
+        import torch
+
+        if self.device.startswith("cuda") and not torch.cuda.is_available():
+            raise NoResult(
+                f"A time on a GPU needs a CUDA device: got device={self.device!r}, and none is here. Run it on a machine with one."
+            )
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of measurements: float16 on a GPU, float32 elsewhere."""
+        return "float16" if self.device.startswith("cuda") else "float32"
+
+
 @cache
 def temporary_folder() -> Path:
     """A folder that is removed when the process ends."""
@@ -110,20 +138,48 @@ def temporary_folder() -> Path:
     return folder
 
 
+def gap(missing: object) -> dict[str, str]:
+    """The part of a row that says why it is empty."""
+    return {"kind": "gap", "gap": str(missing)}
+
+
+def table_of(
+    rows: pd.DataFrame | Iterable[Mapping[str, Any]],
+    run: Run | None = None,
+    model: TranslationModel | None = None,
+    /,
+    **facts: Any,
+) -> pd.DataFrame:
+    """Rows as a table with its provenance: the run, the model, and further `facts`.
+
+    Rows that have no ``kind`` are measured.
+    """
+    frame = pd.DataFrame(rows if isinstance(rows, pd.DataFrame) else list(rows))
+    frame = frame.assign(kind=frame["kind"].fillna("measured") if "kind" in frame else "measured")
+    threads = run.threads if isinstance(run, ThreadedRun) else 1
+    frame.attrs["provenance"] = provenance(model, threads=threads, seed=run.seed if run else None) | facts
+    return frame
+
+
 Table = Callable[..., pd.DataFrame]
 
 
 def experiment(make: Table) -> Table:
-    """A function of a `Run` that can also be called with a scale and settings by name: ``table2(Scale.TINY, seed=1)``."""
+    """A function of a `Run` that can also be called with a scale and settings by name: ``table2(Scale.TINY, seed=1)``.
+
+    If a `NoResult` is raised, the table is a single row that says why.
+    """
     run_class: type[Run] = next(iter(inspect.signature(make).parameters.values())).annotation
     names = {field.name for field in fields(run_class)}
 
     @wraps(make)
     def wrapper(run: Run | Scale = Scale.LAPTOP, **settings: Any) -> pd.DataFrame:
-        if isinstance(run, Run):
-            return make(run, **settings)
-        run_settings = {name: settings.pop(name) for name in names & settings.keys()}
-        return make(run_class(run, **run_settings), **settings)
+        run_settings = {} if isinstance(run, Run) else {name: settings.pop(name) for name in names & settings.keys()}
+        try:
+            return make(run if isinstance(run, Run) else run_class(run, **run_settings), **settings)
+        except NoResult as missing:
+            seed = run.seed if isinstance(run, Run) else run_settings.get("seed", 0)
+            return table_of([{"name": "all", **gap(missing)}], seed=seed)
 
     return wrapper
 

@@ -7,6 +7,7 @@ import pytest
 import recorded
 import torch
 
+from fastdecode_lib.papers.run import DeviceRun
 from fastdecode_lib.papers.vocabulary_clusters.gpu import projection_times
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.screen_torch import TorchScreenScorer
@@ -111,6 +112,6 @@ def test_the_choice_of_kernels() -> None:
 
 
 def test_times() -> None:
-    frame = projection_times(5000, 320, 6, 24, (0.05, 0.5), "float16", "cuda", runs=2)
-    assert {"dense", "exact", "torch", "torch, shared", "triton", "triton, shared"} == set(frame["name"])
+    frame = projection_times(DeviceRun(), 5000, 320, 6, 24, (0.05, 0.5), runs=2)
+    assert {"dense", "exact", "torch", "torch, shared", "triton", "triton, shared"} == set(frame["system"])
     assert (frame["milliseconds"] > 0).all() and (frame["agreement"] > 0.9).all()

@@ -63,7 +63,8 @@ def test_the_device_is_waited_for_before_each_reading(monkeypatch: pytest.Monkey
         return float(len(log))
 
     monkeypatch.setattr("fastdecode_lib.measuring.referee.perf_counter", clock)
-    measure([logging_system("A", log)], SOURCES[:1], runs=1, warm_up=0, synchronise=lambda: log.append("wait"))
+    monkeypatch.setattr("fastdecode_lib.measuring.referee.synchroniser", lambda device: lambda: log.append(device))
+    measure([logging_system("A", log)], SOURCES[:1], runs=1, warm_up=0, device="wait")
     assert log == ["wait", "clock", "A", "wait", "clock"]
 
 

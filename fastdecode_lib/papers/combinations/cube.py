@@ -21,8 +21,8 @@ from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.quality import quality, same_share, signatures
 from fastdecode_lib.measuring.referee import measure
 from fastdecode_lib.papers.outcomes import NoResult, trained
-from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
-from fastdecode_lib.papers.shared.rows import gap, median, speedup_of, table_of
+from fastdecode_lib.papers.run import CorpusRun, Scale, experiment, gap, table_of
+from fastdecode_lib.papers.shared.rows import median, speedup_of
 from fastdecode_lib.text.corpus import join_pairs, spread_over
 
 MODELS = {"tatoeba-small": "en-de", "sharp-s4": "en-fr", "bidirectional": "en-de", "mask-predict": "en-de"}

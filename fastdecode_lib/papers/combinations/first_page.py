@@ -10,8 +10,8 @@ from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.quality import quality, same_share, signatures
 from fastdecode_lib.measuring.referee import measure
-from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
-from fastdecode_lib.papers.shared.rows import speedup_of, table_of
+from fastdecode_lib.papers.run import CorpusRun, Scale, experiment, table_of
+from fastdecode_lib.papers.shared.rows import speedup_of
 from fastdecode_lib.text.corpus import join_pairs, spread_over
 from fastdecode_lib.translation import Session
 

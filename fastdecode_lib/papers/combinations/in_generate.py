@@ -14,8 +14,7 @@ from fastdecode_lib.measuring.baselines import until_end
 from fastdecode_lib.measuring.comparing import outputs_of
 from fastdecode_lib.measuring.referee import System, measure, noisy, ratio_of
 from fastdecode_lib.papers.combinations.drafts import BASE, DIRECTION, texts_of
-from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
-from fastdecode_lib.papers.shared.rows import table_of
+from fastdecode_lib.papers.run import CorpusRun, Scale, experiment, table_of
 
 BATCHES = {Scale.TINY: (1, 2), Scale.LAPTOP: (1, 8), Scale.PAPER: (1, 2, 4, 8, 16, 32)}
 SETS = ("single", "joined")

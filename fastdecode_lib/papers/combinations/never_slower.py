@@ -11,8 +11,7 @@ from fastdecode_lib.measuring.comparing import outputs_of, text_system
 from fastdecode_lib.measuring.quality import same_share
 from fastdecode_lib.measuring.referee import measure, noisy, ratio_of
 from fastdecode_lib.papers.combinations.drafts import BASE, DIRECTION, texts_of
-from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
-from fastdecode_lib.papers.shared.rows import table_of
+from fastdecode_lib.papers.run import CorpusRun, Scale, experiment, table_of
 from fastdecode_lib.translation import Session
 
 BATCHES = {Scale.TINY: (1, 2), Scale.LAPTOP: (1, 2, 4, 8, 32), Scale.PAPER: (1, 2, 4, 8, 16, 32)}

@@ -15,12 +15,11 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     LONG,
     SINGLE,
     SYSTEMS,
-    models_of,
+    model_of,
     pairs_of,
     session_of,
 )
-from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
-from fastdecode_lib.papers.shared.rows import gap
+from fastdecode_lib.papers.run import CorpusRun, Scale, experiment, gap
 
 LEAST = {Scale.TINY: 1, Scale.LAPTOP: 100, Scale.PAPER: 100}
 """Least number of sentences that are long enough for a row of table 3; with fewer, the row is a gap."""
@@ -41,16 +40,15 @@ def table3(run: CorpusRun) -> pd.DataFrame:
     from tqdm.auto import tqdm
 
     tokenizer = Tokenizer13a()
-    models, reasons = models_of((L2R, BOTH), run.scale)
+    models = {name: model_of(SYSTEMS[name].preset, run.scale) for name in (L2R, BOTH)}
     rows: list[dict[str, Any]] = []
     for set_name in (LONG, SINGLE):
         pairs = pairs_of(set_name, run, MOST[run.scale])
         references = [tokenizer(b).split() for _, b in pairs]
         outputs = {}
-        if not reasons:
-            for name, model in tqdm(models.items(), desc=set_name, unit="system", disable=not run.progress):
-                session = session_of(model, SYSTEMS[name].decoder)
-                outputs[name] = [tokenizer(text).split() for text in count(session, [a for a, _ in pairs])["text"]]
+        for name, model in tqdm(models.items(), desc=set_name, unit="system", disable=not run.progress):
+            session = session_of(model, SYSTEMS[name].decoder)
+            outputs[name] = [tokenizer(text).split() for text in count(session, [a for a, _ in pairs])["text"]]
         left_counts: dict[tuple[int, int], dict[str, np.ndarray]] = {}
         for column, (end, number) in enumerate(imamura_2020.ENDS):
             long = [i for i, reference in enumerate(references) if len(reference) >= 2 * number]
@@ -63,9 +61,7 @@ def table3(run: CorpusRun) -> pd.DataFrame:
                     "n": size,
                     "sentences": len(long),
                 }
-                if reasons:
-                    row |= gap(next(iter(reasons.values())))
-                elif len(long) < LEAST[run.scale]:
+                if len(long) < LEAST[run.scale]:
                     subject = f"only {len(long)} have" if long else "none has"
                     row |= gap(f"Of {set_name} sentences {subject} {2 * number} words")
                 else:

@@ -15,7 +15,7 @@ from fastdecode_lib.core import Source
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.provenance import device_name
 from fastdecode_lib.measuring.quality import same_share
-from fastdecode_lib.measuring.referee import System, measure, synchroniser
+from fastdecode_lib.measuring.referee import System, measure
 from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
 from fastdecode_lib.papers.double_token_decoding.systems import (
     BASE,
@@ -32,11 +32,10 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     timing_columns,
 )
 from fastdecode_lib.papers.outcomes import NoResult
-from fastdecode_lib.papers.run import Run, Scale, experiment
+from fastdecode_lib.papers.run import DeviceRun, Scale, experiment, gap, table_of
 from fastdecode_lib.papers.shared.batches import batch_system, sorted_batches
-from fastdecode_lib.papers.shared.devices import cuda_gap, dtype_for
 from fastdecode_lib.papers.shared.random_models import random_network
-from fastdecode_lib.papers.shared.rows import gap, median, table_of
+from fastdecode_lib.papers.shared.rows import median
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.translation import Session
@@ -49,31 +48,29 @@ L2R = "single_token_l2r"
 
 
 @experiment
-def gpu(run: Run, *, device: str = "cuda") -> pd.DataFrame:
+def gpu(run: DeviceRun) -> pd.DataFrame:
     """Table 2's speed on a GPU: every trained system, by greedy decoding and at a beam of 10, in batches of 32.
 
     ``token_ratio`` is tokens a second over single-token L2R's in the same run, systems in turns; ``speedup`` the ratio of times
-    for the same sentences. ``as_float32`` is the share of outputs that are the same in float32 on the same device. On a machine
-    without a CUDA device the table is a single row that says so.
+    for the same sentences. ``as_float32`` is the share of outputs that are the same in float32 on the same device.
     """
-    if (gap_table := cuda_gap(device, run)) is not None:
-        return gap_table
-    dtype = dtype_for(device)
     models: dict[str, TranslationModel] = {}
     gaps: list[dict[str, str]] = []
     for name, system in SYSTEMS.items():
         try:
-            models[name] = load(checkpoint_of(system.preset, run.scale), device=device, engine="torch", dtype=dtype)
+            models[name] = load(
+                checkpoint_of(system.preset, run.scale), device=run.device, engine="torch", dtype=run.dtype
+            )
         except NoResult as missing:
             gaps.append({"name": name, "system": name, **gap(missing)})
     beam = 2 if run.tiny else BEAM
     with_beam = {name: model for name, model in models.items() if _decoder(name, 1) != _decoder(name, beam)}
-    rows = [*_translated(with_beam, 1, run, device), *_translated(models, beam, run, device), *gaps]
-    facts = {"dtype": dtype, "batch": BATCH[run.scale], "fingerprints": fingerprints(list(models.values()))}
+    rows = [*_translated(with_beam, 1, run), *_translated(models, beam, run), *gaps]
+    facts = {"dtype": run.dtype, "batch": BATCH[run.scale], "fingerprints": fingerprints(list(models.values()))}
     return table_of(rows, run, next(iter(models.values()), None), **facts)
 
 
-def _translated(models: dict[str, TranslationModel], beam: int, run: Run, device: str) -> Iterator[dict[str, Any]]:
+def _translated(models: dict[str, TranslationModel], beam: int, run: DeviceRun) -> Iterator[dict[str, Any]]:
     """A row for each system."""
     texts = spread_over([text for text, _ in own_pairs(*DIRECTION)], SENTENCES[run.scale])
     decoders = {name: _decoder(name, beam) for name in models}
@@ -82,10 +79,10 @@ def _translated(models: dict[str, TranslationModel], beam: int, run: Run, device
     for name, model in models.items():
         parts = parts or sorted_batches(model, texts, DIRECTION, BATCH[run.scale])
         systems.append(_system(name, model, decoders[name]))
-        float32_model = load(checkpoint_of(SYSTEMS[name].preset, run.scale), device=device, engine="torch")
+        float32_model = load(checkpoint_of(SYSTEMS[name].preset, run.scale), device=run.device, engine="torch")
         float32_system = _system(name, float32_model, decoders[name])
         float32_outputs[name] = [tokens for part in parts for tokens in float32_system.decode(part)]
-    timings = measure(systems, parts, runs=RUNS[run.scale], synchronise=synchroniser(device), progress=run.progress)
+    timings = measure(systems, parts, runs=RUNS[run.scale], device=run.device, progress=run.progress)
     outputs: dict[str, list[Any]] = {m.name: [tokens for part in m.outputs for tokens in part] for m in timings}
     tokens_of = {name: sum(len(tokens) - 1 for tokens in rows) for name, rows in outputs.items()}
     baseline = next((m for m in timings if m.name == L2R), None)
@@ -125,25 +122,23 @@ def _system(name: str, model: TranslationModel, decoder: str) -> System:
 
 
 @experiment
-def gpu_beams(run: Run, *, device: str = "cuda") -> pd.DataFrame:
+def gpu_beams(run: DeviceRun) -> pd.DataFrame:
     """Figure 3 on a GPU: two tokens a step over one against the beam width, random weights at base geometry, forced lengths.
 
-    At batch sizes of 1 and 32. On a machine without a CUDA device the table is a single row that says so.
+    At batch sizes of 1 and 32.
     """
-    if (gap_table := cuda_gap(device, run)) is not None:
-        return gap_table
     geometry, rows = TOY if run.tiny else BASE, []
     for batch in (1, BATCH[run.scale]):
         for beam in BEAMS[run.scale]:
             systems = []
             for group in (1, 2):
-                model = _network(geometry, group, run.seed, device)
+                model = _network(geometry, group, run)
                 decoder = decoder_of(group, beam)
                 projection = registry.projection("exact", model)
                 systems.append(forced_system(f"{group} a step", model, decoder, projection, geometry.tokens))
             source = random_source(geometry, batch, run.seed)
             single_token, double_token = measure(
-                systems, [source], runs=RUNS[run.scale], synchronise=synchroniser(device), progress=run.progress
+                systems, [source], runs=RUNS[run.scale], device=run.device, progress=run.progress
             )
             rows.append(
                 {
@@ -155,9 +150,9 @@ def gpu_beams(run: Run, *, device: str = "cuda") -> pd.DataFrame:
                     **timing_columns(single_token, double_token, run.seed),
                 }
             )
-    return table_of(rows, run, engine="torch", dtype=dtype_for(device), device=device_name(device))
+    return table_of(rows, run, engine="torch", dtype=run.dtype, device=device_name(run.device))
 
 
 @cache
-def _network(geometry: Geometry, group: int, seed: int, device: str) -> Any:
-    return random_network(geometry.shape(group, group > 1), seed, device, dtype_for(device))
+def _network(geometry: Geometry, group: int, run: DeviceRun) -> Any:
+    return random_network(geometry.shape(group, group > 1), run.seed, run.device, run.dtype)

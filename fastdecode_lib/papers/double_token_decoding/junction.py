@@ -19,12 +19,11 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     LONG,
     SINGLE,
     SYSTEMS,
-    models_of,
+    model_of,
     pairs_of,
     session_of,
 )
 from fastdecode_lib.papers.run import CorpusRun, experiment
-from fastdecode_lib.papers.shared.rows import gap
 from fastdecode_lib.text.corpus import Pair
 
 SHORTEST = 4
@@ -48,17 +47,14 @@ def junction(run: CorpusRun) -> pd.DataFrame:
     tokens without the end, given the tokens that the model sees: L2R all tokens before, bidirectional the outer ones of both
     halves. ``difference`` is bidirectional minus single-token L2R, with a 95% interval over sentences.
     """
-    models, reasons = models_of((L2R, BOTH), run.scale)
+    models = {name: model_of(SYSTEMS[name].preset, run.scale) for name in (L2R, BOTH)}
     sessions = {name: session_of(model, SYSTEMS[name].decoder) for name, model in models.items()}
     rows: list[dict[str, Any]] = []
     for set_name in (SINGLE, JOINED, LONG):
         pairs = pairs_of(set_name, run, MOST[run.scale])
-        counts = {} if reasons else {name: _counts(session, pairs, run.progress) for name, session in sessions.items()}
+        counts = {name: _counts(session, pairs, run.progress) for name, session in sessions.items()}
         for number, measure in enumerate(MEASURES):
             row: dict[str, Any] = {"name": f"{set_name}: {measure}", "set": set_name, "measure": measure}
-            if reasons:
-                rows.append(row | gap(next(iter(reasons.values()))))
-                continue
             values = difference(counts[L2R][number], counts[BOTH][number], run.seed)
             divisor = 1 if measure.endswith("%") else 100  # `difference` gives percent
             rows.append(row | {"sentences": len(pairs)} | {name: value / divisor for name, value in values.items()})

@@ -30,9 +30,9 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     random_source,
     timing_columns,
 )
-from fastdecode_lib.papers.run import Run, Scale, experiment
+from fastdecode_lib.papers.run import Run, Scale, experiment, table_of
 from fastdecode_lib.papers.shared.random_models import random_network
-from fastdecode_lib.papers.shared.rows import median, table_of
+from fastdecode_lib.papers.shared.rows import median
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.exact_compiled import output_matrix
 from fastdecode_lib.projections.screen_compiled import ScreenScorer

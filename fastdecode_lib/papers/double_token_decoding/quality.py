@@ -33,8 +33,8 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     updates_of,
 )
 from fastdecode_lib.papers.outcomes import NoResult
-from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
-from fastdecode_lib.papers.shared.rows import gap, median, table_of
+from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, gap, table_of
+from fastdecode_lib.papers.shared.rows import median
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.training.presets import RECIPES, SYSTEMS_002, GroupPreset, Recipe
@@ -122,10 +122,7 @@ def mask_predict(run: Run) -> pd.DataFrame:
 
 def _passes(preset: str, decoder: str, text: str, run: Run) -> pd.DataFrame:
     """A row for each slot of each pass over a sentence; the trace is named after the decoder."""
-    try:
-        model = model_of(preset, run.scale)
-    except NoResult as missing:
-        return systems_table([{"name": "pass 1", **gap(missing)}], run)
+    model = model_of(preset, run.scale)
     trace = session_of(model, decoder).translate(text).trace
     rows = [
         {
@@ -357,9 +354,7 @@ def screened(run: CorpusRun) -> pd.DataFrame:
     pairs = pairs_of(JOINED, run, MOST[run.scale] if run.tiny else 300)
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
     rows: list[dict[str, Any]] = []
-    models, reasons = models_of((L2R, BOTH), run.scale)
-    if reasons:
-        return systems_table([{"name": "both", **gap(next(iter(reasons.values())))}], run)
+    models = {name: model_of(SYSTEMS[name].preset, run.scale) for name in (L2R, BOTH)}
     screens = {name: _screen(model, run) for name, model in models.items()}
     for size in (1, BEAM):
         sessions: dict[str, Session] = {}
@@ -420,10 +415,7 @@ def lossless(run: CorpusRun) -> pd.DataFrame:
     ``draft_passes`` of the drafting one; times include both.
     """
     texts = [a for a, _ in pairs_of(JOINED, run, MOST[run.scale] if run.tiny else 300)]
-    models, reasons = models_of((L2R, BOTH), run.scale)
-    if reasons:
-        return systems_table([{"name": "greedy", **gap(next(iter(reasons.values())))}], run)
-    verifying, drafting = models[L2R], models[BOTH]
+    verifying, drafting = (model_of(SYSTEMS[name].preset, run.scale) for name in (L2R, BOTH))
     specs = {"greedy": "greedy", "recycled": "window:width=5,draft=recycled/pad"}
     specs |= {f"drafted, width {w}": f"window:width={w},draft=model,model={drafting.name}" for w in WIDTHS}
     sessions = {name: session_of(verifying, spec) for name, spec in specs.items()}

@@ -29,8 +29,7 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     updates_of,
 )
 from fastdecode_lib.papers.outcomes import NoResult
-from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
-from fastdecode_lib.papers.shared.rows import table_of
+from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, table_of
 
 RUNS = {Scale.TINY: 3, Scale.LAPTOP: 7, Scale.PAPER: 15}
 BEAMS = {Scale.TINY: (1, 2), Scale.LAPTOP: (1, 2, 3, 5, 10, 20), Scale.PAPER: (1, 2, 3, 4, 5, 7, 10, 15, 20)}

@@ -19,9 +19,9 @@ from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.quality import quality, same_share, signatures
 from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.papers.learning_to_screen import printed as chen_2019
-from fastdecode_lib.papers.learning_to_screen.tables import learned, or_gap, table_on, trained_of
+from fastdecode_lib.papers.learning_to_screen.tables import learned, table_on, trained_of
 from fastdecode_lib.papers.outcomes import NoResult
-from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
+from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, gap
 from fastdecode_lib.papers.shared.contexts_of import Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import (
     BASELINE,
@@ -35,7 +35,7 @@ from fastdecode_lib.papers.shared.projection_runs import (
     reaching,
 )
 from fastdecode_lib.papers.shared.rivals import JUDGED_ON, rival_settings
-from fastdecode_lib.papers.shared.rows import gap, median, ratio_of, speedup_of
+from fastdecode_lib.papers.shared.rows import median, ratio_of, speedup_of
 from fastdecode_lib.projections.ann_indexes import Fgd
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.quantised import Quantised
@@ -188,7 +188,6 @@ def _step_system(name: str, projection: Projection, k: int, normalise: bool) -> 
 
 
 @experiment
-@or_gap
 def table8(run: CorpusRun) -> pd.DataFrame:
     """Table 8: translations of our own sentences with the full projection and with L2S, where they differ."""
     recorded = situation("translation", run)
@@ -216,7 +215,6 @@ def table8(run: CorpusRun) -> pd.DataFrame:
 
 
 @experiment
-@or_gap
 def figure1(run: CorpusRun) -> pd.DataFrame:
     """Figure 1: the method on one sentence: a row for each step, with the cluster of the hidden vector and the cluster's words."""
     recorded = situation("translation", run)

@@ -7,7 +7,7 @@ of a model that is not trained here is a gap. Settings are chosen on contexts of
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, wraps
+from functools import cache
 from typing import Any, get_args
 
 import numpy as np
@@ -16,7 +16,7 @@ import pandas as pd
 from fastdecode_lib.core import Projection
 from fastdecode_lib.papers.learning_to_screen import printed as chen_2019
 from fastdecode_lib.papers.outcomes import NoResult
-from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
+from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, gap, table_of
 from fastdecode_lib.papers.shared.contexts_of import MODELS, TOP, Situation, arrays, situation
 from fastdecode_lib.papers.shared.projection_runs import (
     BASELINE,
@@ -36,7 +36,6 @@ from fastdecode_lib.papers.shared.projection_runs import (
     timed_settings,
 )
 from fastdecode_lib.papers.shared.rivals import JUDGED_ON, Family, rival_settings, tuned
-from fastdecode_lib.papers.shared.rows import gap, table_of
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.learning_to_screen import Learning, Reading
 
@@ -59,19 +58,6 @@ COLUMNS = (
     "bytes_read", "gigabytes_per_second", "memory_bytes", "noisy",
 )  # fmt: skip
 """Columns of a chosen setting that the tables show."""
-
-
-def or_gap(make: Callable[[CorpusRun], pd.DataFrame]) -> Callable[[CorpusRun], pd.DataFrame]:
-    """A table of one model; if the model is not trained here, a single row that says so."""
-
-    @wraps(make)
-    def table(run: CorpusRun) -> pd.DataFrame:
-        try:
-            return make(run)
-        except NoResult as missing:
-            return table_on([{"name": "all", **gap(missing)}], run)
-
-    return table
 
 
 def table_on(rows: Any, run: Run, situations: Iterable[Situation] = ()) -> pd.DataFrame:
@@ -302,7 +288,6 @@ figure9 = _figure("cased", 9)
 
 
 @experiment
-@or_gap
 def table4(run: CorpusRun) -> pd.DataFrame:
     """Table 4: the number of clusters, at one budget that binds, on the translation model.
 
@@ -370,7 +355,6 @@ def learning(run: CorpusRun) -> pd.DataFrame:
 
 
 @experiment
-@or_gap
 def figure8(run: CorpusRun) -> pd.DataFrame:
     """Figure 8: speedup and precision of L2S against the size of the vocabulary.
 
@@ -441,7 +425,6 @@ def _with_vocabulary(recorded: Situation, size: int) -> Situation:
 
 
 @experiment
-@or_gap
 def table7(run: CorpusRun) -> pd.DataFrame:
     """Table 7: words of the largest clusters of the small language model, the most characteristic first."""
     recorded = situation("small", run)

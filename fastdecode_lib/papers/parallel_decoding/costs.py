@@ -25,9 +25,9 @@ from fastdecode_lib.papers.parallel_decoding.runs import (
     speedup_row,
     take_turns,
 )
-from fastdecode_lib.papers.run import ModelRun, Scale, ThreadedRun, experiment
+from fastdecode_lib.papers.run import ModelRun, Scale, ThreadedRun, experiment, table_of
 from fastdecode_lib.papers.shared.random_models import OPUS, marian_shape, random_network
-from fastdecode_lib.papers.shared.rows import median, ratio_of, table_of
+from fastdecode_lib.papers.shared.rows import median, ratio_of
 from fastdecode_lib.translation import Session
 
 _MBART = marian_shape(width=1024, feed_forward=4096, heads=16, layers=(0, 12), vocabulary=250_054, positions=1024)

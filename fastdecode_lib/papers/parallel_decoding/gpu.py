@@ -16,15 +16,14 @@ from fastdecode_lib.loading import TranslationModel, graphed, load
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.provenance import device_name
 from fastdecode_lib.measuring.quality import same_share
-from fastdecode_lib.measuring.referee import System, measure, noisy, synchroniser
+from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.measuring.widths import pass_systems
 from fastdecode_lib.papers.parallel_decoding.costs import GEOMETRIES
 from fastdecode_lib.papers.parallel_decoding.printed import GREEDY, HGJ3, PGJ3, PJ
-from fastdecode_lib.papers.run import Run, Scale, experiment
-from fastdecode_lib.papers.shared.devices import cuda_gap, dtype_for
+from fastdecode_lib.papers.run import DeviceRun, Scale, experiment, table_of
 from fastdecode_lib.papers.shared.grown import grown_on_torch
 from fastdecode_lib.papers.shared.random_models import TOY, random_network
-from fastdecode_lib.papers.shared.rows import median, ratio_of, table_of
+from fastdecode_lib.papers.shared.rows import median, ratio_of
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.translation import Session
@@ -54,29 +53,24 @@ MODELS = {
 
 
 @experiment
-def gpu_passes(run: Run, *, device: str = "cuda") -> pd.DataFrame:
+def gpu_passes(run: DeviceRun) -> pd.DataFrame:
     """Time of a pass over w positions, network and projection, without and with CUDA graphs, at the shapes of the paper's models.
 
-    ``cost`` is in passes over one position of the same kind, ``gain`` the speedup over plain passes of the same width. On a machine
-    without a CUDA device the table is a single row that says so.
+    ``cost`` is in passes over one position of the same kind, ``gain`` the speedup over plain passes of the same width.
     """
     from fastdecode_lib.models.graphs import GraphTransformer
 
-    if (gap_table := cuda_gap(device, run)) is not None:
-        return gap_table
     widths, steps, rounds = WIDTHS[run.scale], STEPS.get(run.scale, 10), ROUNDS.get(run.scale, 7)
     sources = [Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))] * steps
     rows: list[dict[str, Any]] = []
     for name, shape in ({"toy": TOY} if run.tiny else GEOMETRIES).items():
-        network = random_network(shape, run.seed, device, dtype_for(device))
+        network = random_network(shape, run.seed, run.device, run.dtype)
         keys, systems = [], []
         for kind, model in zip(KINDS, (network, GraphTransformer.of(network)), strict=True):
             for width, system in zip(widths, pass_systems(model, widths, seed=run.seed), strict=True):
                 keys.append((kind, width))
                 systems.append(System(f"{kind} {width}", system.decode))
-        timings = measure(
-            systems, sources, runs=rounds, warm_up=2, synchronise=synchroniser(device), progress=run.progress
-        )
+        timings = measure(systems, sources, runs=rounds, warm_up=2, device=run.device, progress=run.progress)
         timings_by_key = dict(zip(keys, timings, strict=True))
         for (kind, width), m in timings_by_key.items():
             one_position, plain = timings_by_key[kind, 1], timings_by_key[KINDS[0], width]
@@ -95,30 +89,27 @@ def gpu_passes(run: Run, *, device: str = "cuda") -> pd.DataFrame:
                 }
             )
         del network, model, systems, timings_by_key
-    facts = {"engine": "torch", "dtype": dtype_for(device), "device": device_name(device)}
+    facts = {"engine": "torch", "dtype": run.dtype, "device": device_name(run.device)}
     return table_of(rows, run, **facts, rounds=rounds, steps=steps)
 
 
 @experiment
-def gpu(run: Run, *, device: str = "cuda") -> pd.DataFrame:
+def gpu(run: DeviceRun) -> pd.DataFrame:
     """Whole decoding on a GPU, one sentence at a time: greedy, PJ, PGJ, HGJ and the window, without and with CUDA graphs.
 
     ``speedup`` is over greedy decoding of the same kind, ``over_plain`` over greedy decoding without graphs; all in one run and in
-    turns. On a machine without a CUDA device the table is a single row that says so.
+    turns.
     """
-    if (gap_table := cuda_gap(device, run)) is not None:
-        return gap_table
-    dtype = dtype_for(device)
-    bundled = load("tatoeba-small", device=device, engine="torch", dtype=dtype)
+    bundled = load("tatoeba-small", device=run.device, engine="torch", dtype=run.dtype)
     rows: list[dict[str, Any]] = []
     sizes = MODELS.get(run.scale, MODELS[Scale.LAPTOP])
     for name, size in sizes.items():
-        model = bundled if size.shape is None else grown_on_torch(bundled, *size.shape, device, dtype, run.seed)
-        rows += _decoded(name, model, size, run, device)
+        model = bundled if size.shape is None else grown_on_torch(bundled, *size.shape, run.device, run.dtype, run.seed)
+        rows += _decoded(name, model, size, run)
     return table_of(rows, run, bundled, models={name: vars(size) for name, size in sizes.items()})
 
 
-def _decoded(name: str, model: TranslationModel, size: Size, run: Run, device: str) -> list[dict[str, Any]]:
+def _decoded(name: str, model: TranslationModel, size: Size, run: DeviceRun) -> list[dict[str, Any]]:
     """A row for each decoder, without and with graphs."""
     texts = spread_over(sorted((text for text, _ in own_pairs(*DIRECTION)), key=len), size.sentences)
     sources = [model.encode([text], *DIRECTION) for text in texts]
@@ -134,7 +125,7 @@ def _decoded(name: str, model: TranslationModel, size: Size, run: Run, device: s
         sources,
         runs=size.rounds,
         warm_up=1,
-        synchronise=synchroniser(device),
+        device=run.device,
         progress=run.progress,
     )
     timings_by_key = dict(zip(systems, timings, strict=True))

@@ -21,10 +21,10 @@ from fastdecode_lib.measuring.baselines import baseline
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.quality import quality, same_share, signatures
-from fastdecode_lib.measuring.referee import System, measure, noisy, synchroniser
+from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.papers.parallel_decoding.printed import BEAM, GREEDY, HGJ3, PGJ3, PGJ5, PJ
-from fastdecode_lib.papers.run import CorpusRun, Scale, ThreadedRun, experiment
-from fastdecode_lib.papers.shared.rows import median, ratio_of, table_of
+from fastdecode_lib.papers.run import CorpusRun, Scale, ThreadedRun, experiment, table_of
+from fastdecode_lib.papers.shared.rows import median, ratio_of
 from fastdecode_lib.text.corpus import DIRECTIONS, Pair, Tatoeba, corpus_folder, join_pairs
 from fastdecode_lib.text.sentences import SENTENCES
 from fastdecode_lib.training.bundling import JOINED_SEED
@@ -237,7 +237,7 @@ def take_turns(
         sources,
         runs=rounds,
         threads=threads,
-        synchronise=synchroniser(model.device),
+        device=model.device,
         progress=progress,
     )
     return {m.name: m for m in timings}

@@ -27,8 +27,7 @@ from fastdecode_lib.papers.parallel_decoding.runs import (
     runs,
     sentence_pairs,
 )
-from fastdecode_lib.papers.run import CorpusRun, ModelRun, ThreadedRun, experiment
-from fastdecode_lib.papers.shared.rows import table_of
+from fastdecode_lib.papers.run import CorpusRun, ModelRun, ThreadedRun, experiment, table_of
 from fastdecode_lib.text.corpus import Tatoeba, corpus_folder
 from fastdecode_lib.text.sentences import EXAMPLES, SENTENCES, TECHNICAL
 from fastdecode_lib.trace import Trace

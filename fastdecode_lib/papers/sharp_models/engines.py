@@ -23,9 +23,9 @@ from fastdecode_lib.measuring.comparing import decoder_system, outputs_of, text_
 from fastdecode_lib.measuring.quality import same_share
 from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.measuring.widths import pass_cost
-from fastdecode_lib.papers.run import CorpusRun, ModelRun, Run, Scale, ThreadedRun, experiment
+from fastdecode_lib.papers.run import CorpusRun, ModelRun, Run, Scale, ThreadedRun, experiment, table_of
 from fastdecode_lib.papers.shared.random_models import OPUS, TOY, random_checkpoint
-from fastdecode_lib.papers.shared.rows import median, ratio_of, table_of
+from fastdecode_lib.papers.shared.rows import median, ratio_of
 from fastdecode_lib.papers.sharp_models.ctranslate2_worker import BACKENDS, NotComputed, Worker
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.text.tokenizers import padded

@@ -10,8 +10,7 @@ from fastdecode_lib.core import Hypothesis
 from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
 from fastdecode_lib.measuring.comparing import largest_margin
 from fastdecode_lib.measuring.quality import quality, same_share, signatures
-from fastdecode_lib.papers.run import CorpusRun, ModelRun, Scale, experiment
-from fastdecode_lib.papers.shared.rows import table_of
+from fastdecode_lib.papers.run import CorpusRun, ModelRun, Scale, experiment, table_of
 from fastdecode_lib.papers.sharp_models.engines import SMALL
 from fastdecode_lib.text.corpus import DIRECTIONS, Pair
 from fastdecode_lib.text.sentences import own_pairs

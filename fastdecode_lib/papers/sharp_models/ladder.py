@@ -28,8 +28,8 @@ from fastdecode_lib.measuring.counting import Proxy
 from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.models.compiled_recurrent import FASTEST, BlasProduct, CompiledRecurrent, Speedups, ladder
 from fastdecode_lib.models.ensemble import Ensemble
-from fastdecode_lib.papers.run import CorpusRun, ModelRun, Run, Scale, experiment
-from fastdecode_lib.papers.shared.rows import median, ratio_of, table_of
+from fastdecode_lib.papers.run import CorpusRun, ModelRun, Run, Scale, experiment, table_of
+from fastdecode_lib.papers.shared.rows import median, ratio_of
 from fastdecode_lib.papers.sharp_models import printed as devlin_2017
 from fastdecode_lib.projections.average import Average
 from fastdecode_lib.projections.lexical import Lexical

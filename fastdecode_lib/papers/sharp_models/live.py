@@ -9,7 +9,8 @@ from fastdecode_lib.core import Lane, Measurement
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.referee import measure
 from fastdecode_lib.models.compiled_recurrent import ladder
-from fastdecode_lib.papers.shared.rows import median, ratio_of, table_of
+from fastdecode_lib.papers.run import table_of
+from fastdecode_lib.papers.shared.rows import median, ratio_of
 from fastdecode_lib.papers.sharp_models import printed as devlin_2017
 from fastdecode_lib.papers.sharp_models.engines import engines_of
 from fastdecode_lib.papers.sharp_models.ladder import MODEL, Trained

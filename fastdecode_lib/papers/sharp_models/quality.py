@@ -11,8 +11,7 @@ from fastdecode_lib.measuring.quality import paired_quality, signatures
 from fastdecode_lib.models.compiled_recurrent import FASTEST
 from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.papers.outcomes import NoResult, committed
-from fastdecode_lib.papers.run import CorpusRun, experiment
-from fastdecode_lib.papers.shared.rows import table_of
+from fastdecode_lib.papers.run import CorpusRun, experiment, table_of
 from fastdecode_lib.papers.sharp_models import printed as devlin_2017
 from fastdecode_lib.papers.sharp_models.ladder import BEAM, ENSEMBLES, GEOMETRIES, Trained, speeds
 from fastdecode_lib.projections.average import Average

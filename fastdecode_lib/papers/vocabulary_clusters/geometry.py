@@ -14,10 +14,10 @@ import pandas as pd
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.measuring.referee import System, measure
 from fastdecode_lib.papers.outcomes import NoResult
-from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
+from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, gap
 from fastdecode_lib.papers.shared.contexts_of import Situation, arrays, situation
 from fastdecode_lib.papers.shared.projection_runs import BASELINE, EXACT, numpy_top
-from fastdecode_lib.papers.shared.rows import gap, median, speedup_of
+from fastdecode_lib.papers.shared.rows import median, speedup_of
 from fastdecode_lib.papers.vocabulary_clusters import printed
 from fastdecode_lib.papers.vocabulary_clusters.tables import table_on
 from fastdecode_lib.projections.active_sets import ActiveSets

@@ -1,24 +1,25 @@
-"""Times of a screened projection on a GPU (Amer et al., 2022, table 2); one file because it runs on another machine.
+"""Times of a screened projection on a GPU (Amer et al., 2022, table 2).
 
 ``fastdecode experiment vocabulary_clusters.gpu`` measures at the paper's sizes, on the output matrix of the bundled model grown
 to them (`geometry.grown`) and on hidden vectors of its own decoding of our sentences, so that a machine with a GPU needs no
-corpus; `projection_times` measures at any size. A set holds the tokens that its centroid scores highest. Successive calls use other
-hidden vectors and sets, so that a cache holds no more than it would between two steps of decoding.
+corpus. A set holds the tokens that its centroid scores highest. Successive calls use other hidden vectors and sets, so that a cache
+holds no more than it would between two steps of decoding.
 """
 
+import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from importlib import metadata
 from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
 from fastdecode_lib.core import Measurement
-from fastdecode_lib.measuring.provenance import device_name, provenance
-from fastdecode_lib.measuring.referee import System, measure, noisy, synchroniser
-from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
-from fastdecode_lib.papers.shared.contexts_of import arrays, situation
-from fastdecode_lib.papers.shared.devices import cuda_gap, dtype_for
+from fastdecode_lib.measuring.provenance import device_name
+from fastdecode_lib.measuring.referee import System, measure, noisy
+from fastdecode_lib.papers.run import CorpusRun, DeviceRun, Scale, experiment, table_of
+from fastdecode_lib.papers.shared.contexts_of import Situation, arrays, situation
 from fastdecode_lib.papers.shared.projection_runs import context_counts
 from fastdecode_lib.papers.shared.rows import median, ratio_of
 from fastdecode_lib.papers.vocabulary_clusters import printed
@@ -34,27 +35,22 @@ CALLS = 8
 
 
 def projection_times(
-    vocabulary: int = 250_000,
-    width: int = 1024,
-    rows: int = 40,
-    clusters: int = 1300,
-    active_share: float | Sequence[float] = SHARES,
-    dtype: str = "float16",
-    device: str = "cuda",
-    runs: int = 20,
-    *,
+    run: DeviceRun,
+    vocabulary: int,
+    width: int,
+    rows: int,
+    clusters: int,
+    shares: Sequence[float] = SHARES,
+    runs: int = 8,
     top: int = 1,
-    seed: int = 0,
-    progress: bool = False,
 ) -> pd.DataFrame:
     """Times of a call: all tokens scored, and those of a screen, by torch and by the Triton kernels.
 
     Parameters
     ----------
     vocabulary, width, rows, clusters : int
-        V, D, hidden vectors of a call, and centroids; by default those of ZCode Dense with a beam of 2 on 20 sentences. D is at
-        least the bundled model's, from which the matrix is grown.
-    active_share : float or sequence of float
+        V, D, hidden vectors of a call, and centroids. D is at least the bundled model's, from which the matrix is grown.
+    shares : sequence of float
         Shares of V in a set, and in the union of a call that shares one: the tokens that score highest.
     runs : int
         Runs of `CALLS` calls.
@@ -64,62 +60,41 @@ def projection_times(
     Returns
     -------
     DataFrame with a row per system and share
-        ``name``: ``dense`` (a product and torch's own search), ``exact`` (`Exact`, which takes the lowest id of equal scores), and
-        the screen with ``torch`` and ``triton`` (on a GPU), with a set for each vector or ``shared``, whose rows are gathered in
-        each call. ``milliseconds`` is the median of a call, ``seconds_each`` the seconds of a call in each run;
+        ``system``: ``dense`` (a product and torch's own search), ``exact`` (`Exact`, which takes the lowest id of equal scores),
+        and the screen with ``torch`` and ``triton`` (on a GPU), with a set for each vector or ``shared``, whose rows are gathered
+        in each call. ``milliseconds`` is the median of a call, ``seconds_each`` the seconds of a call in each run;
         ``gigabytes_per_second`` counts centroids and rows of the weight once. ``speedup`` is over the faster of the first two,
         and ``crossover`` the share at which it falls to 1, between two shares measured; missing where it does not.
         ``agreement``: share of vectors with the ids that torch finds. ``beside`` is the active share of the screens that were
         timed in turn with the row's system.
-
-    Raises
-    ------
-    ValueError
-        If the device is missing, a share is not above 0 and at most 1, or the sizes are below the bundled model's or need more
-        contexts than it has.
     """
     import torch
 
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError(f"No CUDA device here: got device={device!r}. Use device='cpu' and small sizes.")
-    sizes = {"vocabulary": vocabulary, "width": width, "clusters": clusters, "rows": rows, "top": top}
-    if min(sizes.values()) < 1:
-        raise ValueError(
-            f"Sizes must be at least 1: got {', '.join(f'{n}={v}' for n, v in sizes.items())}. Leave them out."
-        )
-    shares = np.atleast_1d(np.asarray(active_share, dtype=np.float64))
-    if not ((shares > 0) & (shares <= 1)).all():
-        raise ValueError(f"A share of the vocabulary is above 0 and at most 1: got {active_share}. Use 0.06 for 6%.")
-    layer, centroids, vectors, facts = _trained(vocabulary, width, clusters, seed)
-    weight, bias = (torch.from_numpy(part).to(device, getattr(torch, dtype)) for part in layer)
+    layer, centroids, vectors = _trained(vocabulary, width, clusters, run.seed)
+    weight, bias = (torch.from_numpy(part).to(run.device, getattr(torch, run.dtype)) for part in layer)
     nearest = Screen("clustered", centroids, empty_sets(clusters, vocabulary)).assign(vectors)
-    calls = _calls(nearest, rows, seed)
+    calls = _calls(nearest, rows, run.seed)
     hidden, call_clusters = [torch.from_numpy(vectors[indices]).to(weight) for indices in calls], nearest[calls]
     table: list[dict[str, Any]] = []
     for share in shares:
         screens = {
-            shared: Screen("clustered", centroids, _sets(weight, bias, centroids, call_clusters, float(share), shared))
+            shared: Screen("clustered", centroids, _sets(weight, bias, centroids, call_clusters, share, shared))
             for shared in (False, True)
         }
         systems, bytes_read = _systems(screens, call_clusters, weight, bias, top)
-        timings = measure(
-            systems, cast(Any, hidden), runs=runs, synchronise=synchroniser(device), progress=progress, warm_up=2
-        )
-        table += _rows(timings, bytes_read, sizes, float(share), len(calls), seed)
+        timings = measure(systems, cast(Any, hidden), runs=runs, device=run.device, progress=run.progress, warm_up=2)
+        facts = {"rows": rows, "vocabulary": vocabulary, "beside": share}
+        table += (facts | row for row in _rows(timings, bytes_read, share, len(calls), top, run.seed))
     frame = pd.DataFrame(table)
-    frame.insert(7, "crossover", frame["name"].map({n: crossover(part) for n, part in frame.groupby("name")}))
-    frame.attrs["provenance"] = _provenance(device, seed) | {
-        "dtype": dtype, "width": width, "clusters": clusters, "top": top, "runs": runs, **facts,
-    }  # fmt: skip
-    return frame
+    return frame.assign(crossover=frame["system"].map({n: crossover(part) for n, part in frame.groupby("system")}))
 
 
 def _rows(
     timings: Sequence[Measurement],
     bytes_read: Mapping[str, float],
-    sizes: Mapping[str, int],
     share: float,
     calls: int,
+    top: int,
     seed: int,
 ) -> Iterator[dict[str, Any]]:
     """A row for each system timed at a share; the first two score all tokens, and `bytes_read` is by system, of a call."""
@@ -129,15 +104,12 @@ def _rows(
         seconds = m.seconds / calls
         ids, torch_ids = (np.array(o) for o in (m.outputs, expected[m.name.replace("triton", "torch")]))
         yield {
-            "name": m.name,
-            "rows": sizes["rows"],
-            "vocabulary": sizes["vocabulary"],
+            "system": m.name,
             "active_share": 1.0 if m in timings[:2] else share,
-            "beside": share,
             "milliseconds": 1000 * float(np.median(seconds)),
             "gigabytes_per_second": bytes_read[m.name] / float(np.median(seconds)) / 1e9,
             **ratio_of("speedup", dense.seconds, m.seconds, seed),
-            "agreement": float((ids == torch_ids).reshape(-1, sizes["top"]).all(1).mean()),
+            "agreement": float((ids == torch_ids).reshape(-1, top).all(1).mean()),
             "note": "noisy" if noisy(dense, m) else "",
             "seconds_each": seconds.tolist(),
         }
@@ -157,23 +129,23 @@ def crossover(part: pd.DataFrame) -> float:
 @lru_cache(maxsize=1)
 def _trained(
     vocabulary: int, width: int, clusters: int, seed: int
-) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray, dict[str, Any]]:
-    """A grown output matrix with its bias (V, D) and (V,), centroids (r, D), hidden vectors (N, D), and their provenance.
+) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
+    """A grown output matrix with its bias (V, D) and (V,), centroids (r, D) and hidden vectors (N, D).
 
     Centroids are hidden vectors of sentences other than those of the hidden vectors.
     """
-    recorded = situation(NAME, CorpusRun(Scale.TINY))
+    recorded = _recorded()
     (fit_vectors, _), (vectors, _) = arrays(recorded.fit), recorded.queries
-    if clusters > len(fit_vectors):
-        raise ValueError(
-            f"Clusters are at most the {len(fit_vectors)} hidden vectors recorded: got {clusters}. Use fewer."
-        )
     centroids = fit_vectors[np.linspace(0, len(fit_vectors) - 1, clusters).astype(int)]
     weight, bias, rotated = grown(
         recorded.weight, recorded.bias, np.concatenate([centroids, vectors]), vocabulary, width, seed
     )
-    facts = {"model": recorded.model, "geometry": GROWN, "contexts": context_counts([recorded])}
-    return (weight, bias), rotated[:clusters], rotated[clusters:], facts
+    return (weight, bias), rotated[:clusters], rotated[clusters:]
+
+
+def _recorded() -> Situation:
+    """The bundled model with the contexts of our own sentences."""
+    return situation(NAME, CorpusRun(Scale.TINY))
 
 
 def _calls(nearest: np.ndarray, rows: int, seed: int) -> np.ndarray:
@@ -253,36 +225,23 @@ def _systems(
 
 
 @experiment
-def gpu(run: Run, *, device: str = "cuda") -> pd.DataFrame:
-    """Table 2's projection where the paper measures it, on a GPU: `projection_times` at the geometry of its two models.
-
-    On a machine without a CUDA device the table is a single row that says so.
-    """
-    if (gap_table := cuda_gap(device, run)) is not None:
-        return gap_table
-    tiny, parts = run.tiny, []
+def gpu(run: DeviceRun) -> pd.DataFrame:
+    """Table 2's projection where the paper measures it, on a GPU: `projection_times` at the geometry of its two models."""
+    parts, shares, runs = [], (0.05, 0.5) if run.tiny else SHARES, 2 if run.tiny else 8
     for model in printed.GEOMETRY:
         vocabulary, width, clusters = geometry(model, run.scale)
-        for rows in (1, 4 if tiny else 40):
-            part = projection_times(
-                vocabulary, width, rows, clusters, (0.05, 0.5) if tiny else SHARES,
-                dtype_for(device), device, 2 if tiny else 8,
-                seed=run.seed, progress=run.progress,
-            )  # fmt: skip
-            facts = part.attrs["provenance"]
-            system = [f"{model}, rows={rows}, {name}" for name in part["name"]]
-            name = [f"{text}, beside {share:.0%} active" for text, share in zip(system, part["beside"], strict=True)]
-            parts.append(part.assign(name=name, system=part["name"], model=model, kind="measured"))
-    frame = pd.concat(parts, ignore_index=True)
-    frame.attrs["provenance"] = {key: value for key, value in facts.items() if key != "clusters"}
-    return frame
-
-
-def _provenance(device: str, seed: int) -> dict[str, Any]:
-    from importlib import metadata
-
-    facts = provenance(threads=1, seed=seed) | {"device": device_name(device)}
-    try:
-        return facts | {"triton": metadata.version("triton")}
-    except metadata.PackageNotFoundError:
-        return facts
+        for rows in (1, 4 if run.tiny else 40):
+            part = projection_times(run, vocabulary, width, rows, clusters, shares, runs)
+            systems = zip(part["system"], part["beside"], strict=True)
+            names = [f"{model}, rows={rows}, {system}, beside {share:.0%} active" for system, share in systems]
+            parts.append(part.assign(name=names, model=model))
+    recorded = _recorded()
+    facts = {
+        "model": recorded.model,
+        "geometry": GROWN,
+        "contexts": context_counts([recorded]),
+        "width": width,
+        "runs": runs,
+    }
+    facts |= {"triton": metadata.version("triton")} if importlib.util.find_spec("triton") else {}
+    return table_of(pd.concat(parts, ignore_index=True), run, device=device_name(run.device), dtype=run.dtype, **facts)

@@ -17,12 +17,11 @@ from fastdecode_lib.core import Candidates, Projection, Source
 from fastdecode_lib.loading import load
 from fastdecode_lib.measuring.counting import Proxy
 from fastdecode_lib.measuring.quality import same_share
-from fastdecode_lib.measuring.referee import measure, synchroniser
-from fastdecode_lib.papers.run import Run, Scale, experiment
+from fastdecode_lib.measuring.referee import measure
+from fastdecode_lib.papers.run import DeviceRun, Scale, experiment, table_of
 from fastdecode_lib.papers.shared.batches import batch_system, sorted_batches
-from fastdecode_lib.papers.shared.devices import cuda_gap, dtype_for
 from fastdecode_lib.papers.shared.grown import grown_on_torch
-from fastdecode_lib.papers.shared.rows import median, speedup_of, table_of
+from fastdecode_lib.papers.shared.rows import median, speedup_of
 from fastdecode_lib.papers.vocabulary_clusters import printed
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.screens import Screen, load_screens
@@ -53,18 +52,15 @@ SIZES = {Scale.TINY: Size(1, (4, 2), 20_000, (2, 3), 2), Scale.LAPTOP: _LARGE, S
 
 
 @experiment
-def gpu_decoding(run: Run, *, device: str = "cuda") -> pd.DataFrame:
+def gpu_decoding(run: DeviceRun) -> pd.DataFrame:
     """Table 3 on a GPU: speed of whole decoding with the exact projection and with screens, and the share of identical outputs.
 
-    ``active`` is the mean share of the vocabulary that a call scores for a vector. On a machine without a CUDA device the table
-    is a single row that says so.
+    ``active`` is the mean share of the vocabulary that a call scores for a vector.
     """
     from fastdecode_lib.projections.screen_torch import TorchScreenScorer
 
-    if (gap_table := cuda_gap(device, run)) is not None:
-        return gap_table
     size, bundled = SIZES[run.scale], load("tatoeba-small", device="cpu", engine="torch")
-    model = grown_on_torch(bundled, size.times, size.layers, size.vocabulary, device, dtype_for(device), run.seed)
+    model = grown_on_torch(bundled, size.times, size.layers, size.vocabulary, run.device, run.dtype, run.seed)
     screens = load_screens(Path(bundled.checkpoint.folder) / "projections" / "clustered")
     tokens = bundled.network.outputs[0].vocabulary
     screen = padded_screen(screens["-".join(DIRECTION)], size.times, tokens, size.vocabulary, run.seed)
@@ -81,9 +77,7 @@ def gpu_decoding(run: Run, *, device: str = "cuda") -> pd.DataFrame:
         decoder = registry.decoder(decoder_name)
         parts = sorted_batches(model, spread_over(texts, size.sentences[number]), DIRECTION, batch)
         systems = [batch_system(name, model.network, decoder, p, constraints) for name, p in projections.items()]
-        timings = measure(
-            systems, parts, runs=size.rounds, synchronise=synchroniser(device), progress=run.progress, warm_up=1
-        )
+        timings = measure(systems, parts, runs=size.rounds, device=run.device, progress=run.progress, warm_up=1)
         exact = _rows_of(timings[0].outputs)
         for m, projection in zip(timings, projections.values(), strict=True):
             active: Any = _Active(projection)

@@ -118,7 +118,7 @@ class TranslationModel:
         target : str, optional
             Target language, for models that start with it.
         **limits
-            ``max_length``, ``min_length`` or ``exact_length``.
+            ``max_length``, ``min_length`` or ``exact_length``; None leaves the checkpoint's own.
         """
         constraints = constraints_of(
             self.name,
@@ -133,7 +133,7 @@ class TranslationModel:
                 raise ValueError(f"Unknown option of decoding: got {name!r}. {registry.nearest(name, LIMITS)}")
             if value is not None and type(value) is not int:
                 raise ValueError(f"{name} must be a whole number, got {value!r}. Example: {name}=40.")
-        changed = replace(constraints, **limits)
+        changed = replace(constraints, **{name: value for name, value in limits.items() if value is not None})
         fits = self.network.max_target - len(changed.prefix) + 1
         if changed.max_length > fits:
             raise ValueError(

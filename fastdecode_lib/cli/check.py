@@ -5,7 +5,7 @@ import sys
 from itertools import chain
 from typing import Any
 
-from fastdecode_lib.cli.common import UsageError
+from fastdecode_lib.cli.common import UsageError, write_json
 
 
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
@@ -29,7 +29,6 @@ def _check(options: argparse.Namespace) -> int:
     from fastdecode_lib.laws.models import GROUP_LAWS, MODEL_LAWS
     from fastdecode_lib.laws.running import run_laws
     from fastdecode_lib.measuring.provenance import provenance
-    from fastdecode_lib.store import write_table
 
     if options.cases < 1:
         raise UsageError(f"--cases must be at least 1, got {options.cases}. Use --cases 50.")
@@ -47,8 +46,7 @@ def _check(options: argparse.Namespace) -> int:
         rows += _check_beam(options)
     broken = [row for row in rows if row["broken"]]
     print(f"{len(rows) - len(broken)} of {len(rows)} laws hold, {options.cases} random cases each")
-    if options.json:
-        write_table(options.json, rows, provenance(seed=options.seed))
+    write_json(options, rows, provenance(seed=options.seed))
     return 1 if broken else 0
 
 

@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,6 @@ def load(options: argparse.Namespace) -> Any:
 def at_low_priority() -> None:
     """Give this process a low priority until it ends, for long work."""
     os.setpriority(os.PRIO_PROCESS, 0, max(10, os.getpriority(os.PRIO_PROCESS, 0)))
-
-
-def limits(options: argparse.Namespace) -> dict[str, Any]:
-    """Limits of outputs given on the command line."""
-    return {} if options.max_length is None else {"max_length": options.max_length}
 
 
 def read_lines(path: str) -> list[str]:
@@ -72,6 +67,14 @@ def print_table(rows: Sequence[dict[str, Any]]) -> None:
         frame[name] = frame[name].str.ljust(frame[name].str.len().max())
     frame = frame.rename(columns={name: name.ljust(frame[name].str.len().max()) for name in texts})
     print(frame.to_string(index=False, float_format=lambda x: f"{x:.3f}" if abs(x) < 1e6 else f"{x:.3g}", na_rep="-"))
+
+
+def write_json(options: argparse.Namespace, rows: Sequence[dict[str, Any]], provenance: Mapping[str, Any]) -> None:
+    """Write a table to the file that --json names, if it names one."""
+    from fastdecode_lib.store import write_table
+
+    if options.json:
+        write_table(options.json, rows, provenance)
 
 
 PICTURES = ("svg", "pdf", "png", "gif", "tex", "html", "graphml", "gexf")

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from fastdecode_lib.cli.common import UsageError, limits, load, print_table, read_lines
+from fastdecode_lib.cli.common import UsageError, load, print_table, read_lines, write_json
 
 
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
@@ -48,7 +48,6 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
 def _compare(options: argparse.Namespace) -> int:
     from fastdecode_lib import registry
     from fastdecode_lib.measuring.comparing import compare
-    from fastdecode_lib.store import write_table
 
     sentences = read_lines(options.source)
     references = read_lines(options.reference) if options.reference else None
@@ -73,8 +72,7 @@ def _compare(options: argparse.Namespace) -> int:
         f"{record['dtype']}{baseline_dtype}; speedup over our {'greedy loop' if plainest == 'greedy' else plainest} with the exact "
         f"projection{interval}"
     )
-    if options.json:
-        write_table(options.json, rows, record | {"raw_seconds": frame.attrs["seconds"]})
+    write_json(options, rows, record | {"raw_seconds": frame.attrs["seconds"]})
     return 0
 
 
@@ -88,8 +86,6 @@ def _tune(options: argparse.Namespace) -> int:
         )
     lines = read_lines(options.source) if options.source else None
     sentences = lines if lines is not None else [english for english, _ in SENTENCES]
-    if options.batch < 1:
-        raise UsageError(f"--batch must be at least 1: got {options.batch}. Leave it out for single sentences.")
     tuned = tune(load(options), sentences, draft=options.draft, batch=options.batch, **_measuring(options))
     return _print_choice(options, tuned, {"decoder": tuned.decoder})
 
@@ -97,8 +93,6 @@ def _tune(options: argparse.Namespace) -> int:
 def _speedup(options: argparse.Namespace) -> int:
     from fastdecode_lib.training.speedup import speedup
 
-    if options.batch < 1:
-        raise UsageError(f"--batch must be at least 1: got {options.batch}. Leave it out for single sentences.")
     if options.device not in ("auto", "cpu"):
         raise UsageError(f"speedup measures on the CPU: got --device {options.device}. Leave it out.")
     arguments = _measuring(options)
@@ -126,7 +120,7 @@ def _measuring(options: argparse.Namespace) -> dict[str, Any]:
         "runs": getattr(options, "runs", None),
         "seed": options.seed,
         "progress": sys.stderr.isatty(),
-        **limits(options),
+        "max_length": options.max_length,
     }
 
 
@@ -134,14 +128,11 @@ def _print_choice(
     options: argparse.Namespace, result: Any, choice: dict[str, Any], shown: Any = None, note: str = ""
 ) -> int:
     """Print the settings tried, as `shown` has them, and the choice; write the table if --json names a file."""
-    from fastdecode_lib.store import write_table
-
     rows = result.table.to_dict("records")
     shown = result.table if shown is None else shown
     print_table(shown.drop(columns=["decoder", "projection", "precision"], errors="ignore").to_dict("records"))
     if note:
         print(f"\n{note}")
     print(f"\n{result}")
-    if options.json:
-        write_table(options.json, rows, result.provenance | choice)
+    write_json(options, rows, result.provenance | choice)
     return 0

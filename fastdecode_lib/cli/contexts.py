@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fastdecode_lib.cli.common import UsageError, load, print_table, read_lines
+from fastdecode_lib.cli.common import UsageError, load, print_table, read_lines, write_json
 
 
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
@@ -37,10 +37,6 @@ def _add_record(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     record.add_argument("--top", type=int, default=5, help="best tokens of each context (default: 5)")
     record.add_argument("--most", type=int, help="stop at this number of contexts")
     record.add_argument("--float16", action="store_true", help="store hidden vectors in half the space")
-    record.add_argument("--workers", type=int, help="processes to share the work, by dask (default: this one)")
-    record.add_argument(
-        "--scheduler", metavar="ADDRESS", help="address of a dask scheduler whose workers share the work"
-    )
     record.add_argument("--verify", action="store_true", help="check recorded contexts against their checksums")
     record.add_argument("--out", default="build/contexts", metavar="DIR", help="default: build/contexts")
     record.set_defaults(run=_record)
@@ -175,7 +171,6 @@ def _record_language(options: argparse.Namespace) -> int:
 
 def _recorded(options: argparse.Namespace, feeder: Any, inputs: dict[str, Sequence[Any]], provenance: Any) -> int:
     from fastdecode_lib.contexts.recording import record
-    from fastdecode_lib.store import write_table
 
     contexts = record(
         feeder,
@@ -198,8 +193,7 @@ def _recorded(options: argparse.Namespace, feeder: Any, inputs: dict[str, Sequen
     print(
         f"{len(contexts)} contexts in {contexts.folder}; {contexts.left_out} sentence(s) left out: without content, or too long"
     )
-    if options.json:
-        write_table(options.json, rows, provenance)
+    write_json(options, rows, provenance)
     return 0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fastdecode_lib.cli.common import UsageError, at_low_priority, check_file, limits, load, read_lines
+from fastdecode_lib.cli.common import UsageError, at_low_priority, check_file, load, read_lines, write_json
 
 
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser], seed: argparse.ArgumentParser) -> None:
@@ -59,7 +59,6 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser], seed: ar
 
 def _draft_table(options: argparse.Namespace) -> int:
     from fastdecode_lib.measuring.provenance import provenance
-    from fastdecode_lib.store import write_table
     from fastdecode_lib.text.corpus import spread_over
     from fastdecode_lib.training.draft_tables import default_path, make_table, unlabelled
     from fastdecode_lib.translation import Session
@@ -77,7 +76,7 @@ def _draft_table(options: argparse.Namespace) -> int:
         raise UsageError(f"--vmap writes one direction: got {len(directions)}. Add --from and --to.")
     rows = []
     for source, target in directions:
-        session = Session.of(model, source, target, "greedy", "exact", **limits(options))
+        session = Session.of(model, source, target, "greedy", "exact", max_length=options.max_length)
         texts = unlabelled(options.data, session.source, session.target) if lines is None else lines
         table = make_table(
             session,
@@ -97,8 +96,7 @@ def _draft_table(options: argparse.Namespace) -> int:
         print(
             f"{rows[-1]['name']}: {table.about['tokens']} tokens of {table.about['sentences']} translations, {size} bytes, {path}"
         )
-    if options.json:
-        write_table(options.json, rows, provenance(model, threads=options.threads or 1))
+    write_json(options, rows, provenance(model, threads=options.threads or 1))
     return 0
 
 
@@ -118,7 +116,6 @@ def _draft_head(options: argparse.Namespace) -> int:
     from fastdecode_lib.drafts.finding import default_path
     from fastdecode_lib.drafts.head import DraftHead
     from fastdecode_lib.measuring.provenance import provenance
-    from fastdecode_lib.store import write_table
     from fastdecode_lib.text.corpus import spread_over
     from fastdecode_lib.training.draft_heads import RECIPE, make_head
     from fastdecode_lib.training.draft_tables import unlabelled
@@ -133,7 +130,9 @@ def _draft_head(options: argparse.Namespace) -> int:
     model = load(options)
     torch.set_num_threads(options.threads or os.cpu_count() or 1)
     at_low_priority()
-    sessions = [Session.of(model, a, b, "greedy", **limits(options)) for a, b in _directions(options, model)]
+    sessions = [
+        Session.of(model, a, b, "greedy", max_length=options.max_length) for a, b in _directions(options, model)
+    ]
     texts = [unlabelled(options.data, s.source, s.target) if lines is None else lines for s in sessions]
     head = make_head(
         sessions,
@@ -152,6 +151,5 @@ def _draft_head(options: argparse.Namespace) -> int:
     print(
         f"{head.about['tokens']} tokens of {head.about['sentences']} translations, {path.stat().st_size} bytes, {path}"
     )
-    if options.json:
-        write_table(options.json, rows, provenance(model, threads=options.threads or 1, seed=options.seed) | head.about)
+    write_json(options, rows, provenance(model, threads=options.threads or 1, seed=options.seed) | head.about)
     return 0

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from fastdecode_lib.cli.common import UsageError, limits, print_table, read_lines
+from fastdecode_lib.cli.common import UsageError, print_table, read_lines, write_json
 
 
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
@@ -18,10 +18,6 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     evaluate.add_argument("--reference", metavar="FILE", help="one reference a line, for BLEU and chrF")
     evaluate.add_argument("--decoder", action="append", metavar="NAME:key=value,...", help="repeatable")
     evaluate.add_argument("--projection", action="append", metavar="NAME:key=value", help="repeatable (default: exact)")
-    evaluate.add_argument("--workers", type=int, help="processes to share the work, by dask (default: this one)")
-    evaluate.add_argument(
-        "--scheduler", metavar="ADDRESS", help="address of a dask scheduler whose workers share the work"
-    )
     evaluate.add_argument(
         "--folder", default="build/evaluate", metavar="DIR", help="folder of finished chunks (default: build/evaluate)"
     )
@@ -30,7 +26,6 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
 
 def _evaluate(options: argparse.Namespace) -> int:
     from fastdecode_lib.measuring.evaluation import evaluate
-    from fastdecode_lib.store import write_table
 
     if options.threads is not None:
         raise UsageError(f"Evaluation runs on one thread a worker: got --threads {options.threads}. Use --workers.")
@@ -47,10 +42,9 @@ def _evaluate(options: argparse.Namespace) -> int:
         workers=options.workers,
         scheduler=options.scheduler,
         progress=sys.stderr.isatty(),
-        **limits(options),
+        max_length=options.max_length,
     )
     rows = frame.to_dict("records")
     print_table(rows)
-    if options.json:
-        write_table(options.json, rows, frame.attrs["provenance"])
+    write_json(options, rows, frame.attrs["provenance"])
     return 0

@@ -6,7 +6,7 @@ import sys
 from contextlib import closing
 from typing import Any
 
-from fastdecode_lib.cli.common import UsageError, print_table
+from fastdecode_lib.cli.common import UsageError, print_table, write_json
 
 
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
@@ -27,12 +27,6 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     experiment.add_argument(
         "--resume", action="store_true", help="keep tables of the same run that --results already has"
     )
-    experiment.add_argument(
-        "--workers", type=int, help="processes that share the untimed tables, by dask (default: this one)"
-    )
-    experiment.add_argument(
-        "--scheduler", metavar="ADDRESS", help="address of a dask scheduler whose workers share them"
-    )
     experiment.set_defaults(run=_experiment)
 
 
@@ -40,10 +34,9 @@ def _experiment(options: argparse.Namespace) -> int:
     from fastdecode_lib.papers.catalogue import experiments
     from fastdecode_lib.papers.making import Maker, make
     from fastdecode_lib.papers.run import Scale
-    from fastdecode_lib.store import write_table
 
     if options.listing is not None:
-        return _list_experiments(options.listing, options.json)
+        return _list_experiments(options)
     if not options.name:
         raise UsageError("experiment needs a name. See what there is: fastdecode experiment --list")
     if options.resume and not options.results:
@@ -89,17 +82,16 @@ def _experiment(options: argparse.Namespace) -> int:
                 print(f"fastdecode: {table.note}", file=sys.stderr)
             rows[e.name] = [row | {"table": e.table} for row in table.rows]
             provenances[e.name] = table.provenance
-    if options.json:
-        provenance = provenances[selected[0].name] if len(selected) == 1 else {"tables": provenances}
-        write_table(options.json, [row for e in selected for row in rows[e.name]], provenance)
+    provenance = provenances[selected[0].name] if len(selected) == 1 else {"tables": provenances}
+    write_json(options, [row for e in selected for row in rows[e.name]], provenance)
     return 0
 
 
-def _list_experiments(stem: str, json_file: str | None) -> int:
+def _list_experiments(options: argparse.Namespace) -> int:
     from fastdecode_lib.measuring.provenance import provenance
     from fastdecode_lib.papers.catalogue import papers
-    from fastdecode_lib.store import write_table
 
+    stem = options.listing
     rows: list[dict[str, Any]] = [
         {
             "name": e.name,
@@ -120,8 +112,7 @@ def _list_experiments(stem: str, json_file: str | None) -> int:
         "notebook, in seconds. Not run: it can be made, by fastdecode experiment NAME, and a model that it lacks is named then. "
         "Without a label: beyond the paper."
     )
-    if json_file:
-        write_table(json_file, rows, provenance())
+    write_json(options, rows, provenance())
     return 0
 
 

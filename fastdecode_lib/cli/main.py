@@ -68,6 +68,8 @@ def _check_options(options: argparse.Namespace) -> None:
         raise UsageError(f"--seed must be at least 0, got {values['seed']}. Use --seed 0.")
     if values.get("runs", 1) < 1:
         raise UsageError(f"--runs must be at least 1, got {values['runs']}. Use --runs 5.")
+    if (1 if values.get("batch") is None else values["batch"]) < 1:
+        raise UsageError(f"--batch must be at least 1: got {values['batch']}. Leave it out.")
     for kind in PICTURES:
         path = values.get(kind)
         if path and Path(path).suffix.lower() != f".{kind}":
@@ -124,14 +126,18 @@ def _parser() -> argparse.ArgumentParser:
     seed = argparse.ArgumentParser(add_help=False)
     seed.add_argument("--seed", type=int, default=0, help="seed of everything random (default: 0)")
 
+    workers = argparse.ArgumentParser(add_help=False)
+    workers.add_argument("--workers", type=int, help="processes to share untimed work, by dask (default: this one)")
+    workers.add_argument("--scheduler", metavar="ADDRESS", help="address of a dask scheduler whose workers share it")
+
     translate.add_commands(commands, [model, numbers, table])
     compare.add_commands(commands, [model, numbers, table, seed])
-    evaluate.add_commands(commands, [model, numbers, table])
+    evaluate.add_commands(commands, [model, numbers, table, workers])
     drafts.add_commands(commands, [model, numbers, table], seed)
-    contexts.add_commands(commands, [model, numbers, table, seed])
+    contexts.add_commands(commands, [model, numbers, table, seed, workers])
     listing.add_commands(commands)
     train.add_commands(commands)
-    experiment.add_commands(commands, [numbers, table, seed])
+    experiment.add_commands(commands, [numbers, table, seed, workers])
     check.add_commands(commands, [table, seed])
     figures.add_commands(commands)
     for name, command in commands.choices.items():

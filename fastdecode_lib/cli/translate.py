@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fastdecode_lib.cli.common import PICTURES, UsageError, limits, load, read_lines
+from fastdecode_lib.cli.common import PICTURES, UsageError, load, read_lines
 
 PARTS = 5
 """Number of formats, the first of `PICTURES`, that can show a part of a trace."""
@@ -72,14 +72,14 @@ def _translate(options: argparse.Namespace) -> int:
 
     _check_options(options)
     texts = read_lines(options.file) if options.file is not None else [options.text]
-    if options.batch is not None and (options.batch < 1 or options.file is None):
-        raise UsageError(f"--batch is at least 1, and for --file: got {options.batch}. Leave it out.")
+    if options.batch is not None and options.file is None:
+        raise UsageError(f"--batch is for --file: got {options.batch}. Leave it out.")
     model = load(options)
     target = options.target_language or typed_target(model, texts)
     choices = options.source_language, target, options.decoder, options.projection
     single = options.file is None or options.batch == 1
     observe = options.file is None  # what makes many sentences faster costs one sentence more than it saves
-    session = Session.usual(model, *choices, single=single, observe=observe, **limits(options))
+    session = Session.usual(model, *choices, single=single, observe=observe, max_length=options.max_length)
     if _pictures(options) or options.trace:
         trace = session.translate(texts[0], verify=True).trace
         _check_part(options.part, trace)

@@ -215,8 +215,7 @@ class Translations(_TextFeeder):
         return [(text,) for text in inputs]
 
     def _session(self, direction: str) -> Session:
-        limits: dict[str, Any] = {} if self.max_length is None else {"max_length": self.max_length}
-        return Session.of(self.model, *self._languages(direction), self.decoder, **limits)
+        return Session.of(self.model, *self._languages(direction), self.decoder, max_length=self.max_length)
 
     def _outputs(
         self, session: Session, source: Source, fits: np.ndarray, items: Sequence[Item]

@@ -43,7 +43,7 @@ from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.projections.tail import WithTail, low_rank
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.sentences import EXAMPLES, own_pairs
-from fastdecode_lib.translation import Session, translate
+from fastdecode_lib.translation import Session
 
 BEAMS = (1, 5)
 EXAMPLE_ROWS = 10
@@ -134,7 +134,7 @@ def _decoded(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
         decoder = "greedy" if beam == 1 else f"beam:size={beam}"
         projections = {m: _with_neighbours(k, *setting) for m, setting in by_method.items()}
         sessions = {
-            method: Session.of(loaded, source, target, decoder, _argument(method, projection), **_limits(run.scale))
+            method: Session.of(loaded, source, target, decoder, projection, max_length=amount.longest)
             for method, (_, projection) in projections.items()
         }
         exact = sessions["exact"]
@@ -171,16 +171,6 @@ def _with_neighbours(k: int, label: str, projection: Projection) -> tuple[str, P
     return label, replace(projection, neighbours=k)
 
 
-def _argument(method: str, projection: Projection) -> str | Projection:
-    """A projection as an argument of a session: the exact one by its name."""
-    return method if method == "exact" else projection
-
-
-def _limits(scale: Scale) -> dict[str, Any]:
-    longest = AMOUNTS[scale].longest
-    return {} if longest is None else {"max_length": longest}
-
-
 def _step_system(name: str, projection: Projection, k: int, normalise: bool) -> System:
     """The projection's part of a decoder's step: the k best tokens of each row."""
     scorer = projection.bind(None)
@@ -198,7 +188,7 @@ def table8(run: CorpusRun) -> pd.DataFrame:
     for method in ("exact", "screened"):
         _, projection = _decoding("translation", method, run)
         session = Session.of(
-            recorded.loaded, source, target, projection=_argument(method, projection), **_limits(run.scale)
+            recorded.loaded, source, target, projection=projection, max_length=AMOUNTS[run.scale].longest
         )
         translations[method] = recorded.loaded.texts(texts, [hypothesis.tokens for hypothesis in session.decode(texts)])
     same = same_share(translations["exact"], translations["screened"])
@@ -221,9 +211,8 @@ def figure1(run: CorpusRun) -> pd.DataFrame:
     source, target = recorded.direction.split("-")
     text = next(example[2] for example in EXAMPLES if example[:2] == (source, target))
     setting, projection = _decoding("translation", "screened", run)
-    trace = translate(
-        recorded.loaded, text, source=source, target=target, projection=projection, verify=True, **_limits(run.scale)
-    ).trace
+    session = Session.of(recorded.loaded, source, target, projection=projection, max_length=AMOUNTS[run.scale].longest)
+    trace = session.translate(text, verify=True).trace
     rows = []
     for number, iteration in enumerate(trace.iterations, 1):
         assert iteration.cluster is not None

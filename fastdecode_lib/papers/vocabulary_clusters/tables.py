@@ -187,9 +187,7 @@ def _steps(recorded: Situation, direction: str, run: CorpusRun) -> list[np.ndarr
 
 def limited(recorded: Situation, direction: str, scale: Scale) -> Session:
     """Greedy decoding in a direction, with the length limit of a scale."""
-    limits: dict[str, Any] = {} if AMOUNTS[scale].longest is None else {"max_length": AMOUNTS[scale].longest}
-    source, target = direction.split("-")
-    return Session.of(recorded.loaded, source, target, **limits)
+    return Session.of(recorded.loaded, *direction.split("-"), max_length=AMOUNTS[scale].longest)
 
 
 def _step_system(name: str, projection: Projection) -> System:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -43,32 +43,6 @@ class Fed:
     source: Source
     prefix: tuple[int, ...]
     outputs: Sequence[Sequence[int]]
-
-
-class Feeder(Protocol):
-    """A network, its full projection, and a way from inputs to outputs; it is pickled for workers."""
-
-    @property
-    def network(self) -> Model:
-        """The network whose hidden vectors are recorded."""
-
-    @property
-    def exact(self) -> Projection:
-        """The model's full vocabulary projection."""
-
-    @property
-    def name(self) -> str:
-        """Name of the model."""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Settings that determine the outputs: the model's ``fingerprint`` and more, ready for JSON."""
-
-    def items(self, direction: str, inputs: Sequence[Any]) -> list[Item]:
-        """The inputs of a direction, checked."""
-
-    def fed(self, direction: str, items: Sequence[Item]) -> Fed:
-        """Sources and outputs of the items."""
 
 
 def hidden_and_labels(network: Model, exact: Projection, fed: Fed, top: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -304,6 +278,10 @@ class IdRows:
         max_ids = self.network.max_target - len(self.prefix) + 1
         sources = Source(np.zeros((len(items), 0), dtype=np.int64), np.zeros(len(items), dtype=np.int64))
         return Fed(sources, self.prefix, [ids if len(ids) <= max_ids else () for (ids,) in items])
+
+
+Feeder = Translations | References | IdRows
+"""A network, its full projection, and a way from inputs to outputs; it is pickled for workers."""
 
 
 def language_rows(model: LanguageModel) -> IdRows:

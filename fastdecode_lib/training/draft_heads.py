@@ -19,7 +19,7 @@ from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.projections.queries import layer
 from fastdecode_lib.store import recover
 from fastdecode_lib.training.draft_tables import fitting, translations
-from fastdecode_lib.training.learner import Examples
+from fastdecode_lib.training.learner import Examples, Learner
 from fastdecode_lib.training.presets import Recipe
 from fastdecode_lib.training.run import POSITION, Run, only_trainer
 from fastdecode_lib.translation import Session
@@ -191,8 +191,8 @@ def initial_weights(shape: Shape, rows: Tensor, seed: int) -> dict[str, Tensor]:
     return {name: tensor.requires_grad_() for name, tensor in weights.items()}
 
 
-class HeadLearner:
-    """Trains the draft head of a model for some directions; satisfies `learner.Learner`."""
+class HeadLearner(Learner):
+    """Trains the draft head of a model for some directions."""
 
     padding = NOTHING
 
@@ -302,9 +302,6 @@ class HeadLearner:
 
     def _words(self, direction: int) -> Tensor:
         return torch.from_numpy(self.vocabularies[self.sessions[direction].target or ANY])
-
-    def after_update(self) -> None:
-        """Do nothing: the weights are not bounded."""
 
     # -- looking at the result
 

@@ -13,12 +13,12 @@ from fastdecode_lib.store import atomic_folder
 from fastdecode_lib.text import words
 from fastdecode_lib.text.corpus import Novels
 from fastdecode_lib.text.words import LanguageText, Vocabulary
-from fastdecode_lib.training.learner import Examples, SmoothedLoss, autocast, batches, kept_examples
+from fastdecode_lib.training.learner import Examples, Learner, SmoothedLoss, autocast, batches, kept_examples
 from fastdecode_lib.training.presets import LanguagePreset
 from fastdecode_lib.training.recurrent import write_checkpoint
 
 
-class LanguageLearner:
+class LanguageLearner(Learner):
     """Trains a `LanguagePreset` on separate sentences; products are in bfloat16 where the hardware has it."""
 
     padding = -1
@@ -46,9 +46,6 @@ class LanguageLearner:
             return SmoothedLoss.apply(
                 hidden, matrix, target[target >= 0], len(matrix), self.preset.label_smoothing, bias
             )
-
-    def after_update(self) -> None:
-        """Do nothing: the weights are not bounded."""
 
     @torch.no_grad()
     def evaluate(self, weights: dict[str, torch.Tensor]) -> dict[str, float]:

@@ -5,7 +5,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +28,9 @@ VOCABULARY_FILES = (
     "vocabulary.json",
     "lexicon.safetensors",
 )
+
+
+Translator = Callable[[list[str]], list[str]]
 
 
 @dataclass(frozen=True)
@@ -116,8 +119,8 @@ def copy_vocabulary(base: Path, folder: Path) -> None:
                 shutil.copyfile(base / name, temporary)
 
 
-class Learner(Protocol):
-    """What the trainer needs of a kind of model: its data, its network and its checkpoint.
+class Learner:
+    """Base of what trains a kind of model: its data, its network and its checkpoint.
 
     Attributes
     ----------
@@ -134,33 +137,39 @@ class Learner(Protocol):
 
     def loss(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """The loss per target token of a padded batch (B, S), (B, T), to be differentiated."""
-        ...
+        raise NotImplementedError
 
     def after_update(self) -> None:
-        """Bring the parameters back within their bounds."""
-        ...
+        """Bring the parameters back within their bounds, if they have any."""
 
     def evaluate(self, weights: dict[str, torch.Tensor]) -> dict[str, float]:
         """Scores of a network of these weights on the dev split, the preset's `measure` among them; higher is better."""
-        ...
+        raise NotImplementedError
 
     def export(self, weights: dict[str, torch.Tensor], folder: Path) -> None:
         """Write a checkpoint of these weights that `load` opens."""
-        ...
+        raise NotImplementedError
 
 
-class TranslationLearner:
+class TranslationLearner(Learner):
     """Base of learners of translation: chrF on dev sentences, single and joined."""
 
     preset: Any
     corpus: Tatoeba
 
-    def after_update(self) -> None:
-        """Do nothing: the weights are not bounded."""
-
-    def translate(self, weights: dict[str, torch.Tensor], texts: list[str], source: str, target: str) -> list[str]:
-        """Greedy translations by a network of these weights."""
+    def translator(self, weights: dict[str, torch.Tensor], source: str, target: str) -> Translator:
+        """A function that translates texts with a network of these weights, by the model's usual decoder."""
         raise NotImplementedError
+
+    @torch.no_grad()
+    def translate(self, weights: dict[str, torch.Tensor], texts: list[str], source: str, target: str) -> list[str]:
+        """Translations by a network of these weights, in batches of similar length."""
+        translated, outputs = self.translator(weights, source, target), [""] * len(texts)
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        for rows in (order[start : start + 64] for start in range(0, len(order), 64)):
+            for i, text in zip(rows, translated([texts[i] for i in rows]), strict=True):
+                outputs[i] = text
+        return outputs
 
     def evaluate(self, weights: dict[str, torch.Tensor]) -> dict[str, float]:
         """Score each direction by chrF, and ``dev_chrf``, their mean."""

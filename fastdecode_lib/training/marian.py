@@ -15,6 +15,7 @@ from fastdecode_lib.training.learner import (
     Examples,
     SmoothedLoss,
     TranslationLearner,
+    Translator,
     autocast,
     kept_examples,
     new_marian,
@@ -99,21 +100,18 @@ class MarianLearner(TranslationLearner):
         model.load_state_dict(weights, strict=False)
         return model
 
-    @torch.no_grad()
-    def translate(self, weights: dict[str, torch.Tensor], texts: list[str], source: str, target: str) -> list[str]:
-        """Greedy translations, in batches of similar length."""
-        model = self._with(weights)
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        outputs = [""] * len(texts)
-        for start in range(0, len(order), 64):
-            rows = order[start : start + 64]
-            inputs = self.tokenizer(
-                [f"{LANGUAGE_TAGS[target]} {texts[i]}" for i in rows], return_tensors="pt", padding=True
-            ).to(self.device)
-            ids = model.generate(**inputs, num_beams=1, do_sample=False, max_length=min(129, self.preset.max_positions))
-            for i, text in zip(rows, self.tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True):
-                outputs[i] = text
-        return outputs
+    def translator(self, weights: dict[str, torch.Tensor], source: str, target: str) -> Translator:
+        """A function that translates texts with these weights."""
+        model, longest = self._with(weights), min(129, self.preset.max_positions)
+
+        def translated(texts: list[str]) -> list[str]:
+            tagged = [f"{LANGUAGE_TAGS[target]} {text}" for text in texts]
+            inputs = self.tokenizer(tagged, return_tensors="pt", padding=True).to(self.device)
+            ids = model.generate(**inputs, num_beams=1, do_sample=False, max_length=longest)
+            outputs: list[str] = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
+            return outputs
+
+        return translated
 
     def export(self, weights: dict[str, torch.Tensor], folder: Path) -> None:
         """Write a Hugging Face directory."""

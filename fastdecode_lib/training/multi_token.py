@@ -23,6 +23,7 @@ from fastdecode_lib.training.learner import (
     Examples,
     SmoothedLoss,
     TranslationLearner,
+    Translator,
     autocast,
     kept_examples,
     new_marian,
@@ -106,24 +107,21 @@ class GroupLearner(TranslationLearner):
         matrix = self.model.lm_head.weight
         return SmoothedLoss.apply(hidden, matrix, target, len(matrix), self.preset.label_smoothing)
 
-    @torch.no_grad()
-    def translate(self, weights: dict[str, torch.Tensor], texts: list[str], source: str, target: str) -> list[str]:
-        """Translations by the model's usual decoder, in batches of similar length."""
+    def translator(self, weights: dict[str, torch.Tensor], source: str, target: str) -> Translator:
+        """A function that translates texts with these weights."""
         model = Transformer(self.architecture, _untied(weights), self.device)
         projection, decoder = registry.projection("exact", model), registry.decoder(registry.usual(model))
         group = self.preset.tokens_per_step
         longest = min(LONGEST_ON_DEV, self.preset.max_positions - group + 1)
         rules = Constraints((PADDING,) * group, (END,), longest, PADDING, banned=(PADDING,), forced_end=True)
-        order, outputs = sorted(range(len(texts)), key=lambda i: len(texts[i])), [""] * len(texts)
-        for start in range(0, len(order), 64):
-            rows = order[start : start + 64]
-            ids = [[*row, END] for row in self.pieces.encode([texts[i] for i in rows])]
-            for i, hypothesis in zip(
-                rows, drain(decoder.iterate(model, projection, padded(ids, PADDING), rules)), strict=True
-            ):
-                tokens = [token for token in hypothesis.tokens if token > PADDING]
-                outputs[i] = self.pieces.decode(tokens[::-1] if self.preset.order == "right_to_left" else tokens)
-        return outputs
+
+        def translated(texts: list[str]) -> list[str]:
+            batch = padded([[*row, END] for row in self.pieces.encode(texts)], PADDING)
+            hypotheses = drain(decoder.iterate(model, projection, batch, rules))
+            rows = [[token for token in hypothesis.tokens if token > PADDING] for hypothesis in hypotheses]
+            return [self.pieces.decode(row[::-1] if self.preset.order == "right_to_left" else row) for row in rows]
+
+        return translated
 
     @property
     def _longest(self) -> int:

@@ -18,7 +18,14 @@ from fastdecode_lib.store import atomic_folder
 from fastdecode_lib.text import words
 from fastdecode_lib.text.corpus import Pair, Tatoeba, join_pairs
 from fastdecode_lib.text.words import Vocabulary, WordText, split_words
-from fastdecode_lib.training.learner import Examples, SmoothedLoss, TranslationLearner, autocast, kept_examples
+from fastdecode_lib.training.learner import (
+    Examples,
+    SmoothedLoss,
+    TranslationLearner,
+    Translator,
+    autocast,
+    kept_examples,
+)
 from fastdecode_lib.training.presets import RecurrentPreset
 
 LONGEST_ON_DEV = 120
@@ -60,22 +67,18 @@ class RecurrentLearner(TranslationLearner):
         torch._foreach_clamp_min_(weights, -WEIGHT_LIMIT)
         torch._foreach_clamp_max_(weights, WEIGHT_LIMIT)
 
-    def translate(self, weights: dict[str, torch.Tensor], texts: list[str], source: str, target: str) -> list[str]:
-        """Greedy translations with unknown words replaced, in batches of similar length."""
+    def translator(self, weights: dict[str, torch.Tensor], source: str, target: str) -> Translator:
+        """A function that translates texts with these weights, unknown words replaced."""
         model = Recurrent(self.shape, weights, self.device)
         projection = Exact.of(model)
         longest = min(LONGEST_ON_DEV, self.shape.max_positions)
         rules = Constraints((words.START,), (words.END,), longest, banned=(words.START,))
-        order, outputs = sorted(range(len(texts)), key=lambda i: len(texts[i])), [""] * len(texts)
-        for start in range(0, len(order), 64):
-            rows = order[start : start + 64]
-            sentences = [texts[i] for i in rows]
-            hypotheses = drain(Greedy().iterate(model, projection, self.text.encode(sentences, source, target), rules))
-            for i, text in zip(
-                rows, self.text.texts(model, sentences, [hypothesis.tokens for hypothesis in hypotheses]), strict=True
-            ):
-                outputs[i] = text
-        return outputs
+
+        def translated(texts: list[str]) -> list[str]:
+            hypotheses = drain(Greedy().iterate(model, projection, self.text.encode(texts, source, target), rules))
+            return self.text.texts(model, texts, [hypothesis.tokens for hypothesis in hypotheses])
+
+        return translated
 
     def export(self, weights: dict[str, torch.Tensor], folder: Path) -> None:
         """Write the directory of a checkpoint."""

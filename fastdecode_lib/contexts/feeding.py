@@ -29,15 +29,9 @@ Item = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Fed:
-    """Sentences to feed to a network, one for each row.
+    """Sentences to feed to a network, one for each row: a source, a prefix fed before slot 0, and whole outputs with their end.
 
-    Attributes
-    ----------
-    source : Source of B sentences
-    prefix : tuple of int
-        Fed before slot 0.
-    outputs : B sequences of ids
-        Whole outputs with their end. An empty output gives no context.
+    An empty output gives no context.
     """
 
     source: Source
@@ -163,13 +157,7 @@ class _TextFeeder:
 class Translations(_TextFeeder):
     """Outputs that a translation model generates for unlabelled texts, as in Amer et al. (2022).
 
-    Parameters
-    ----------
-    model : TranslationModel
-    decoder : str or Decoder, optional
-        By default the simplest decoder of the model.
-    max_length : int, optional
-        Most output tokens; by default the checkpoint's own limit.
+    By default with the simplest decoder of the model and the checkpoint's own limit of output tokens.
     """
 
     decoder: registry.Spec | None = None
@@ -200,12 +188,7 @@ class Translations(_TextFeeder):
 
 @dataclass(frozen=True)
 class References(_TextFeeder):
-    """Teacher forcing: inputs are pairs of a text and its reference, which is fed to the model.
-
-    Parameters
-    ----------
-    model : TranslationModel
-    """
+    """Teacher forcing: inputs are pairs of a text and its reference, which is fed to the model."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -235,16 +218,8 @@ class References(_TextFeeder):
 class IdRows:
     """Any causal network on rows of ids, such as a language model on its training text; each id of a row gives one context.
 
-    Parameters
-    ----------
-    network : Model
-        A network with empty sources.
-    exact : Projection
-        Its full vocabulary projection.
-    prefix : tuple of int
-        Fed before the first id of a row.
-    fingerprint, name : str
-        Fingerprint of the network's weights, and name of the model.
+    The network has empty sources; `exact` is its full vocabulary projection, `prefix` is fed before the first id of a row, and
+    `fingerprint` is that of its weights.
     """
 
     network: Model

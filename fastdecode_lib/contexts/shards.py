@@ -72,14 +72,7 @@ class Block:
 class Shard:
     """The rows of some sentences, in a folder of its own.
 
-    Attributes
-    ----------
-    folder : Path
-    rows : int
-    left_out : int
-        Sentences that gave no row, because they are empty or too long for the model.
-    files : dict of str to dict
-        ``bytes`` and ``sha256`` of each file.
+    Sentences `left_out` gave no row, because they are empty or too long; `files` has ``bytes`` and ``sha256`` of each file.
     """
 
     folder: Path

@@ -42,20 +42,10 @@ class LawBroken(AssertionError):
 
 @dataclass(frozen=True)
 class Case:
-    """One random situation.
+    """One random situation: a small random model and a batch of few sentences of different length.
 
-    Attributes
-    ----------
-    seed : int
-        `random_case` makes the same case again from it.
-    model : Model
-        A small random model.
-    projection : Projection
-    source : Source
-        A batch of few sentences of different length.
-    constraints : Constraints
-    tolerance : float
-        Largest difference of the model's hidden vectors that counts as equal.
+    `random_case` makes the same case again from the seed; `tolerance` is the largest difference of the model's hidden vectors that
+    counts as equal.
     """
 
     seed: int

@@ -33,17 +33,7 @@ PLAIN = named("greedy", "exact", "float32")
 
 @dataclass(frozen=True)
 class Combination:
-    """A decoder with a projection in a precision.
-
-    Attributes
-    ----------
-    decoder, projection, precision : str
-        Names of `registry` and `loading.load`.
-    session : Session or None
-        Session to run it with; None if the combination does not run.
-    refused : str
-        Reason why it does not run.
-    """
+    """A decoder with a projection in a precision, by name, and the session that runs it; None if it is `refused` for a reason."""
 
     decoder: str
     projection: str
@@ -83,15 +73,7 @@ def combinations(
     text: str,
     **limits: Any,
 ) -> list[Combination]:
-    """All combinations for one model; the first pass over a text shows which of them run.
-
-    Parameters
-    ----------
-    models : mapping of precision to TranslationModel
-        Models with the same weights.
-    text : str
-        A sentence.
-    """
+    """All combinations for models of the same weights by precision; the first pass over a text shows which of them run."""
     decoders, results = tuple(decoders), list[Combination]()
     for precision, model in models.items():
         sessions: dict[str, Session | str] = {
@@ -139,16 +121,10 @@ def _refusal(session: Session, text: str) -> str:
 
 @dataclass(frozen=True)
 class Costs:
-    """Times of decoding with a projection in a precision.
+    """Seconds of decoding with a projection in a precision.
 
-    Attributes
-    ----------
-    encoder : float
-        Seconds of the encoder for a sentence.
-    passes : float array
-        Seconds of network and projection for a pass over each of `WIDTHS`.
-    overhead : float
-        All other seconds of a pass.
+    `encoder` is for a sentence; `passes`, an array, network and projection for a pass over each of `WIDTHS`; `overhead` all else of
+    a pass.
     """
 
     encoder: float

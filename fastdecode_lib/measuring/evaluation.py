@@ -36,15 +36,8 @@ Method = tuple[str | None, str]
 class Job:
     """Settings for a worker; they contain only names, so that each process loads the model itself.
 
-    Attributes
-    ----------
-    model : str
-    settings : tuple of (name, value)
-        Options of `loading.load`.
-    direction : (source, target)
-    limits : tuple of (name, value)
-    fitted : (fingerprint, parts)
-        Hashes of the weights and of the files fitted on them, so that a model in memory is not used after its files change.
+    `settings` are options of `loading.load`; `fitted` are hashes of the weights and of the files fitted on them, so that a model in
+    memory is not used after its files change.
     """
 
     model: str

@@ -1,4 +1,4 @@
-"""An experiment: a table or figure of a paper, and how it is shown; one file because its parts refer to each other."""
+"""An experiment: a table or figure of a paper, and how it is shown."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -200,17 +200,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Citation:
-    """Reference of a paper.
-
-    Attributes
-    ----------
-    authors : str
-        Authors as cited in text: ``Amer et al.``
-    year : int
-    title : str
-    link : str
-        Its DOI or its page at arXiv.
-    """
+    """Reference of a paper: authors as cited in text (``Amer et al.``), and as link its DOI or its page at arXiv."""
 
     authors: str
     year: int
@@ -225,21 +215,7 @@ class Citation:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """Conclusion on a paper, a sentence or two for each part, in Markdown.
-
-    Attributes
-    ----------
-    claims : str
-        The paper's claim.
-    found : str
-        Our measurement.
-    differs : str
-        Difference between the two.
-    why : str
-        Cause of the difference, as far as it is known.
-    use : str
-        Recommendation.
-    """
+    """Conclusion on a paper, in Markdown: its claim, our findings, the difference between them, its cause, what to use."""
 
     claims: str
     found: str
@@ -258,20 +234,16 @@ class Paper:
         Stem of its experiments' names and of its results page.
     notebook : str
         The notebook's name, without its suffix.
-    title : str
-    experiments : tuple of Experiment
     citation : Citation or None
-        Reference; None for a group that is no paper.
+        None for a group that is no paper.
     conclusion : Conclusion or None
-        Conclusion at the top of the page of results; a paper without a conclusion has no page.
+        Top of the page of results; a paper without a conclusion has no page.
     chart : str
         The experiment whose chart is the first on the page.
     setup : str
         Setup of all measurements on the page, in Markdown.
-    differences : tuple of str
-        Differences from the paper's method.
-    inconsistencies : tuple of str
-        Inconsistencies in the paper.
+    differences, inconsistencies : tuple of str
+        Differences from the paper's method, and what does not add up in the paper.
     """
 
     stem: str

@@ -17,14 +17,10 @@ class Headline:
 
     Attributes
     ----------
-    stem : str
-        Stem of its paper.
-    method : str
-        Name in the chart and the tables.
-    result : str
-        ``STEM.TABLE`` of the row.
-    where : mapping of column to value
-        Selector of the row.
+    stem, method : str
+        Stem of its paper, and its name in the chart and the tables.
+    result, where : str and mapping of column to value
+        ``STEM.TABLE``, and the selector of the row.
     command : str
         Code or option to type, in Markdown; a method without it is only in the chart.
     speedup, unchanged : str

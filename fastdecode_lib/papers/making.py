@@ -34,15 +34,8 @@ class ResultTable:
 class Maker:
     """Makes tables by name, in any process.
 
-    Attributes
-    ----------
-    scale : Scale
-    model : str
-        Model, for experiments that take one.
-    loading : tuple of (name, value)
-        Options of `fastdecode_lib.load`.
-    settings : tuple of (name, value)
-        Settings of the experiments, ``seed``, ``threads``, ``data``; each experiment takes those that it has.
+    `model` is for experiments that take one, loaded with the options `loading`; of `settings`, such as ``seed``, ``threads`` and
+    ``data``, each experiment takes those that it has.
     """
 
     scale: Scale

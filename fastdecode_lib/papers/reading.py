@@ -201,14 +201,9 @@ def pivoted(
 
 
 def with_paper_curve(frame: pd.DataFrame, column: str, group: str, label: str = "paper") -> pd.DataFrame:
-    """Measured rows, then the paper's values of one column as rows of kind *paper*, for a chart of `column`.
+    """Measured rows, then the paper's values, ``paper_{column}``, as rows of kind *paper*, for a chart of `column`.
 
-    Parameters
-    ----------
-    column : str
-        Column whose paper values are in ``paper_{column}``, repeated in each group.
-    group : str
-        Column whose values name the curves; the paper's curve is named `label`.
+    The paper's values are repeated in each `group`, a column whose values name the curves; the paper's curve is named `label`.
     """
     printed = frame[frame[group] == frame[group].iloc[0]].dropna(subset=[f"paper_{column}"])
     ours = [name for name in (column, f"{column}_low", f"{column}_high") if name in frame]
@@ -219,10 +214,7 @@ def with_paper_curve(frame: pd.DataFrame, column: str, group: str, label: str = 
 def beside_paper(frame: pd.DataFrame, *keys: str) -> pd.DataFrame:
     """Our rows with the paper's values of the same keys, then the paper's rows that match none of ours.
 
-    Parameters
-    ----------
-    keys : str
-        Columns in which a row of the paper equals the row of ours that it belongs to. The paper's columns begin with ``paper_``.
+    In the columns `keys` a row of the paper equals the row of ours that it belongs to. The paper's columns begin with ``paper_``.
     """
     names = list(keys)
     is_paper = frame["kind"] == "paper"

@@ -45,15 +45,7 @@ class Scale(StrEnum):
 
 @dataclass(frozen=True)
 class Run:
-    """Settings of every run.
-
-    Attributes
-    ----------
-    scale : Scale
-    seed : int
-    progress : bool
-        Whether a bar on the screen shows how far the run is.
-    """
+    """Settings of every run; with `progress`, a bar on the screen shows how far it is."""
 
     scale: Scale = Scale.LAPTOP
     seed: int = 0

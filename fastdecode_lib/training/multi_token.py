@@ -1,4 +1,4 @@
-"""Training the systems of Imamura and Sumita (2020); one file because orders and masks are settings of one learner."""
+"""Training the systems of Imamura and Sumita (2020)."""
 
 import json
 from collections.abc import Mapping, Sequence

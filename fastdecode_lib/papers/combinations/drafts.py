@@ -1,4 +1,4 @@
-"""Gains of drafts, in passes and in time; one file because both tables decode the same texts with the same model."""
+"""Gains of drafts, in passes and in time, on the same texts with the same model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -158,12 +158,7 @@ def pairs_of(set_name: str, run: CorpusRun, limit: int, split: str = "test") -> 
 class Geometry:
     """Size of a transformer with random weights, which decodes to a forced length.
 
-    Attributes
-    ----------
-    layers : (encoder, decoder)
-    width, heads, feed_forward, vocabulary : int
-    tokens : int
-        Tokens of every output, without the end, and of every source.
+    `layers` are of encoder and decoder; every output without the end, and every source, has `tokens` tokens.
     """
 
     layers: tuple[int, int]
@@ -249,13 +244,7 @@ def forced_pair(
 ) -> list[dict[str, Any]]:
     """Single-token L2R and models of n tokens a step from both ends, of one size, for outputs of one length, in turns.
 
-    If `shallow` is true, a single-token model with one decoder layer and twice the encoder layers comes last.
-
-    Returns
-    -------
-    list of dict
-        The baseline first: ``tokens_a_step``, ``layers``, ``speedup`` over it with its interval, ``tokens_per_second``,
-        ``passes``, ``noisy``.
+    The baseline comes first; if asked, a `shallow` single-token model, one decoder layer and twice the encoder layers, comes last.
     """
     source = random_source(geometry, batch, seed)
     models = [(geometry.layers, group) for group in (1, *groups)]

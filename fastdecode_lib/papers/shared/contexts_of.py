@@ -58,19 +58,10 @@ HELD_OUT_LIMITS = {"novels-large": 10_000, "novels-cased": 10_000}
 
 @dataclass(frozen=True)
 class Situation:
-    """A trained model and its recorded contexts.
+    """A trained model, its output matrix with the bias in float32, and its recorded contexts of the corpus' three splits.
 
-    Attributes
-    ----------
-    name, model : str
-    matrix : Matrix
-        The output matrix with its bias in float32.
-    fit, dev, test : Contexts
-        Contexts of the corpus' three splits; in a tiny run, of our own sentences. Texts of the training split that occur in
-        another split are left out: the splits are of sentence pairs, and many pairs share a sentence.
-    loaded : TranslationModel or LanguageModel
-    direction : str
-        Source and target language of the contexts; of several, the first.
+    In a tiny run the contexts are of our own sentences. Texts of the training split that occur in another split are left out: the
+    splits are of sentence pairs, and many pairs share a sentence. `direction` is that of the contexts; of several, the first.
     """
 
     name: str

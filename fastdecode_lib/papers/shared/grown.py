@@ -68,16 +68,8 @@ def grown_weights(
 ) -> tuple[Architecture, dict[str, np.ndarray]]:
     """Shape and weights of a Marian model that is several times as wide and has more layers and tokens.
 
-    Parameters
-    ----------
-    model : TranslationModel
-        Marian's shape: norms behind the blocks, one embedding for everything.
-    times : int
-        Copies of each feature, head and feed-forward entry.
-    layers : (int, int)
-        Layers of the encoder and of the decoder; no fewer than the model has.
-    vocabulary : int
-        Number of tokens; no fewer than the model has.
+    The model has Marian's shape: norms behind the blocks, one embedding for everything. There are `times` copies of each feature,
+    head and feed-forward entry.
 
     Raises
     ------

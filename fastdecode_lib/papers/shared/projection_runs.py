@@ -37,17 +37,7 @@ Judge = Callable[[Projection], tuple[bool, float]]
 
 @dataclass(frozen=True)
 class Setting:
-    """A method with the knobs it is built with.
-
-    Attributes
-    ----------
-    method : str
-    knobs : dict
-    make : callable
-        Situation to projection.
-    at_limit : bool
-        Whether its knob is at an end of the range that was searched.
-    """
+    """A method with its knobs, made for a situation; `at_limit`: a knob is at an end of the range that was searched."""
 
     method: str
     knobs: dict[str, Any]
@@ -326,11 +316,6 @@ def first_of(settings: Iterable[Setting], recorded: Situation, judge: Judge) -> 
     """The first setting whose projection is good enough, with the projection and True; else the best, with False.
 
     Give the cheapest settings first: no projection is made after the one that is returned.
-
-    Parameters
-    ----------
-    judge : callable
-        Whether a projection is good enough, and how good it is.
     """
     best, highest = None, -np.inf
     for setting in settings:

@@ -22,17 +22,9 @@ JUDGED_ON = 5_000
 
 @dataclass(frozen=True)
 class Family:
-    """A method's settings along one knob: at a higher value it computes more and is more precise.
+    """A method's settings along one knob, from `low` to `high`: at a higher value it computes more and is more precise.
 
-    Attributes
-    ----------
-    method : str
-    low, high : int
-        Range of the knob.
-    knobs : callable
-        Value of the knob -> all knobs, by their names in tables.
-    make : callable
-        All knobs -> projection.
+    `knobs` gives all knobs, by their names in tables, for a value of the one; `make` makes the projection of all knobs.
     """
 
     method: str
@@ -86,8 +78,6 @@ def rival_settings(
 
     Parameters
     ----------
-    grid : Grid
-        Number of halvings of a knob's range, and of variants of a method, each with another second knob.
     judge : callable
         Method -> the judge of its projections.
     methods : tuple of str

@@ -23,22 +23,9 @@ class NotComputed(ValueError):
 
 
 class Worker:
-    """A translator in another process.
+    """A translator in another process: a converted model (`baselines.converted`) on one of `BACKENDS`, in a precision.
 
-    Parameters
-    ----------
-    model : TranslationModel
-        Model whose tokens are used.
-    constraints : Constraints
-        Limits of the outputs.
-    folder : Path
-        Folder of the converted model; see `baselines.converted`.
-    compute_type : str
-        ``"float32"``, ``"int16"`` or ``"int8"``.
-    backend : str
-        One of `BACKENDS`.
-    threads : int
-        Sentences or batches in flight (``inter_threads``); each is computed by one thread.
+    `threads` sentences or batches are in flight (``inter_threads``); each is computed by one thread.
 
     Raises
     ------

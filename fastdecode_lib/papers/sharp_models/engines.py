@@ -44,20 +44,16 @@ SMALL, LARGE = "tatoeba-small", "opus-mt shape"
 
 @dataclass(frozen=True)
 class Size:
-    """Amount of measurement at a scale.
+    """Amount of measurement at a scale; pairs are of the bundled model and of the random one.
 
     Attributes
     ----------
-    sentences : (int, int)
-        Sentences decoded in each round, by the bundled model and by the random one.
-    rounds, trials : int
-        Rounds of timing; rounds in which CTranslate2's backends are compared, 0 to take the first that works.
-    passes : (int, int)
-        Passes timed together for the cost of a pass, of both models.
-    throughput : int
-        Sentences for throughput.
-    batches : tuple of int
-        Batch sizes tried for throughput.
+    sentences, passes : (int, int)
+        Sentences decoded in each round; passes timed together for the cost of a pass.
+    trials : int
+        Rounds in which CTranslate2's backends are compared, 0 to take the first that works.
+    throughput, batches : int and tuple of int
+        Sentences for throughput, and the batch sizes tried.
     starts : int
         Fresh processes timed.
     shape : Architecture

@@ -63,18 +63,10 @@ K = TypeVar("K")
 
 @dataclass(frozen=True)
 class Geometry:
-    """Amount of measurement at a scale.
+    """Amount of measurement at a scale: words of each side, sentences of a round, lengths, rounds.
 
-    Attributes
-    ----------
-    size : "paper" or "small"
-    vocabulary, sentences, source, target : int
-        Words of each side; sentences of a round; their length without the end token, and the outputs' length with it.
-    rounds : int
-    held_out : int
-        Sentences for the trained model.
-    repeats : int
-        Repetitions of products and layers.
+    `source` is the length of a sentence without the end, `target` that of its output with it; `held_out` are sentences for the
+    trained model, `repeats` repetitions of products and layers.
     """
 
     size: str
@@ -472,15 +464,7 @@ def _system(name: str, network: Model, projection: Projection, constraints: Cons
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained recurrent checkpoint, which runs with any speed-ups.
-
-    Attributes
-    ----------
-    checkpoint : Checkpoint
-    text : WordText
-    shape : RecurrentShape
-    tensors : dict of name to float32 array
-    """
+    """A trained recurrent checkpoint, which runs with any speed-ups."""
 
     checkpoint: Checkpoint
     text: WordText

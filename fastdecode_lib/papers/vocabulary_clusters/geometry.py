@@ -49,11 +49,7 @@ def geometry(model: str, scale: Scale) -> tuple[int, int, int]:
 def grown(
     weight: np.ndarray, bias: np.ndarray, hidden: np.ndarray, vocabulary: int, width: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A larger output matrix, its bias, and hidden vectors for it, made from a trained model's (V, D), (V,) and (N, D).
-
-    Returns
-    -------
-    tuple of float32 arrays (vocabulary, width), (vocabulary,) and (N, width)
+    """A larger output matrix, its bias, and hidden vectors for it, in float32, made from a trained model's (V, D), (V,) and (N, D).
 
     Raises
     ------

@@ -149,13 +149,7 @@ def _recorded() -> Situation:
 
 
 def _calls(nearest: np.ndarray, rows: int, seed: int) -> np.ndarray:
-    """Indices (calls, rows) of each call's hidden vectors; no two calls have vectors of the same cluster.
-
-    Parameters
-    ----------
-    nearest : int array (N,)
-        The cluster of each vector.
-    """
+    """Indices (calls, rows) of each call's hidden vectors, of clusters `nearest` (N,); no two calls have one cluster."""
     random = np.random.default_rng(seed)
     present = random.permutation(np.unique(nearest))
     calls = min(CALLS, len(present))
@@ -166,15 +160,7 @@ def _calls(nearest: np.ndarray, rows: int, seed: int) -> np.ndarray:
 def _sets(
     weight: Any, bias: Any, centroids: np.ndarray, call_clusters: np.ndarray, share: float, shared: bool
 ) -> ActiveSets:
-    """Active sets for the clusters of each call: the highest-scoring share of the vocabulary, by centroid or by call.
-
-    Parameters
-    ----------
-    weight, bias : tensors (V, D) and (V,)
-    centroids : float array (r, D)
-    call_clusters : int array (calls, rows)
-        The cluster of each vector of each call.
-    """
+    """Active sets for each call's clusters (calls, rows): the highest-scoring share of tokens, by centroid or by call."""
     import torch
 
     sets = [np.zeros(1, dtype=np.int64)] * len(centroids)

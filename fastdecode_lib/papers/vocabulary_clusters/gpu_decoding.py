@@ -107,12 +107,8 @@ def gpu_decoding(run: DeviceRun) -> pd.DataFrame:
 def padded_screen(screen: Screen, times: int, tokens: int, vocabulary: int, seed: int) -> Screen:
     """A model's screen for the model grown from it: centroids with repeated features, and sets padded with new tokens.
 
-    Parameters
-    ----------
-    times : int
-        Copies of each feature.
-    tokens, vocabulary : int
-        Tokens of the model and of the grown one. Sets have at least `SET_SHARE` of the latter, padded from a pool of `POOL`.
+    `tokens` and `vocabulary` are the numbers of tokens of the model and of the grown one. Sets have at least `SET_SHARE` of the
+    latter, padded from a pool of `POOL`.
     """
     random = np.random.default_rng(seed)
     pool = tokens + random.permutation(vocabulary - tokens)[: round(POOL * vocabulary)]

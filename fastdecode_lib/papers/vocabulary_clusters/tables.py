@@ -45,18 +45,19 @@ SWEPT = "de-en"
 class Amount:
     """Amount of decoding and range of knobs at a scale.
 
+    The paper takes 1,300 clusters and one label, on far more contexts than ours; with fewer contexts, a cluster's set misses tokens
+    that it needs (figure 3).
+
     Attributes
     ----------
-    clusters, top : int
-        Clusters of each direction, and labels of a context that its set gets. The paper takes 1,300 and 1, on far more contexts
-        than ours; with fewer contexts, a cluster's set misses tokens that it needs (figure 3).
+    top : int
+        Labels of a context that its set gets.
     paper_clusters : int
         The paper's number of clusters, with one label, for a second row.
     swept : tuple of int
         Numbers of clusters in figures 2 and 3.
     sentences, timed : int
         Sentences of a direction for quality, and for time.
-    rounds : int
     directions : int
         Number of directions measured, from the first.
     longest : int or None

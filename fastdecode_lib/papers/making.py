@@ -13,8 +13,9 @@ from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.provenance import provenance, versions
 from fastdecode_lib.papers.catalogue import experiments
-from fastdecode_lib.papers.experiment import Experiment, Scale
+from fastdecode_lib.papers.experiment import Experiment
 from fastdecode_lib.papers.outcomes import result_name
+from fastdecode_lib.papers.run import Scale
 from fastdecode_lib.store import plain_row, write_table
 from fastdecode_lib.text.corpus import CorpusNotFound, corpus_fingerprint
 from fastdecode_lib.workers import check_workers, over

@@ -37,7 +37,7 @@ def result_name(name: str, scale: str, threads: int = 1) -> str:
     return f"{name}.{scale}{f'.{threads}threads' if threads > 1 else ''}.json"
 
 
-def committed(name: str, scale: str = "laptop", threads: int = 1) -> pd.DataFrame:
+def committed(name: str, scale: str = "laptop") -> pd.DataFrame:
     """The committed result of a long run, with ``frame.attrs["provenance"]``, and its traces by name in ``frame.attrs["traces"]``.
 
     Raises
@@ -47,7 +47,7 @@ def committed(name: str, scale: str = "laptop", threads: int = 1) -> pd.DataFram
     ValueError
         If the file is damaged.
     """
-    path = resources.files("fastdecode_lib") / "results" / result_name(name, scale, threads)
+    path = resources.files("fastdecode_lib") / "results" / result_name(name, scale)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         frame = pd.DataFrame(content["rows"])

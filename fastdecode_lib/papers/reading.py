@@ -22,32 +22,19 @@ TRAIN = re.compile(r"fastdecode train (\S+) --data DIR")
 """Text in a gap of a model that is not trained."""
 
 
-def committed_result(
-    name: str, draw: Callable[[pd.DataFrame], Any] | None = None, *parts: str | Column, scale: str = "laptop"
-) -> Any:
-    """A committed result, with the columns of its experiment or as `draw` shows it; command and machine are printed above it.
+def committed_result(name: str) -> "Styler | None":
+    """A committed result by ``STEM.TABLE``, with the columns of its experiment; command and machine are printed above it.
 
     If there is no result, the command that makes it is printed, and None returned.
-
-    Parameters
-    ----------
-    name : str
-        ``STEM.TABLE``.
-    draw : callable, optional
-        Function of the DataFrame of all rows.
-    parts : str or Column
-        Columns to show instead of the declared ones.
     """
     try:
-        frame = committed(name, scale)
+        frame = committed(name)
     except NoResult as missing:
         print(missing)
         return None
     print(frame.attrs["provenance"]["command"], _made_on(frame), *gaps(frame), sep="\n")
-    if draw is not None:
-        return draw(frame)
     experiment = experiments()[name]
-    return table(experiment.arrange(frame) if experiment.arrange else frame, *(parts or experiment.columns))
+    return table(experiment.arrange(frame) if experiment.arrange else frame, *experiment.columns)
 
 
 def chart_data(name: str, **where: object) -> dict[str, Any]:

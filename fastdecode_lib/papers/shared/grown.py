@@ -30,10 +30,8 @@ def grown(
     """A Marian model on the compiled engine, grown to twice its width; see `grown_weights`."""
     large, tensors = grown_weights(model, 2, layers, vocabulary, seed)
     network: Any = CompiledTransformer(large, tensors, precision)
-    for part, table in zip((network.encoder, network.decoder), _positions(model, 2), strict=True):
-        part.positions = table
-    name = f"{model.name}, grown"
-    return TranslationModel(name, network, model.tokenizer, model.checkpoint, "compiled", precision, "cpu")
+    network.encoder.positions = network.decoder.positions = _positions(model, 2)
+    return _named(model, network, "compiled", precision, "cpu")
 
 
 def grown_on_torch(
@@ -53,14 +51,15 @@ def grown_on_torch(
         return _CACHE[key]
     large, arrays = grown_weights(model, times, layers, vocabulary, seed)
     network = torch_network(large, arrays, device, dtype)
-    network.encoder, network.decoder = (
-        replace(side, positions=torch.from_numpy(table).to(side.positions))
-        for side, table in zip((network.encoder, network.decoder), _positions(model, times), strict=True)
-    )
+    positions = torch.from_numpy(_positions(model, times)).to(network.encoder.positions)
+    network.encoder, network.decoder = (replace(x, positions=positions) for x in (network.encoder, network.decoder))
     _CACHE.clear()
-    name = f"{model.name}, grown"
-    _CACHE[key] = TranslationModel(name, network, model.tokenizer, model.checkpoint, "torch", dtype, device)
+    _CACHE[key] = _named(model, network, "torch", dtype, device)
     return _CACHE[key]
+
+
+def _named(model: TranslationModel, network: Any, engine: Any, dtype: str, device: str) -> TranslationModel:
+    return TranslationModel(f"{model.name}, grown", network, model.tokenizer, model.checkpoint, engine, dtype, device)
 
 
 def grown_weights(
@@ -114,10 +113,9 @@ def grown_weights(
     return large, new
 
 
-def _positions(model: TranslationModel, times: int) -> list[np.ndarray]:
-    """Position tables of the encoder and of the decoder, each feature several times."""
-    table = np.tile(sinusoids(model.checkpoint.architecture), (1, times))
-    return [table, table]
+def _positions(model: TranslationModel, times: int) -> np.ndarray:
+    """The table of positions, each feature several times."""
+    return np.tile(sinusoids(model.checkpoint.architecture), (1, times))
 
 
 def grown_head(head: DraftHead, vocabulary: int) -> DraftHead:

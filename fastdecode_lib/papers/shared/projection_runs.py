@@ -11,7 +11,7 @@ from fastdecode_lib.core import Candidates, Projection, Scorer, Source
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.measuring.counting import Proxy
 from fastdecode_lib.measuring.referee import System, measure
-from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.run import Scale
 from fastdecode_lib.papers.shared.contexts_of import Situation, arrays
 from fastdecode_lib.papers.shared.rows import median, speedup_of
 from fastdecode_lib.projections.active_sets import sampled

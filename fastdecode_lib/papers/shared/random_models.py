@@ -37,23 +37,10 @@ def random_checkpoint(folder: Path, shape: Architecture, seed: int, *, halves: b
 
     if (folder / "model.safetensors").is_file():
         return folder
-    random = np.random.default_rng(seed)
-    tensors = {}
-    for name, size in shape.tensors.items():
-        if name.endswith("embed_tokens.weight") or name == "lm_head.weight":
-            continue
-        values = random.standard_normal(size, dtype=np.float32)
-        if name.endswith("norm.weight"):
-            values = 1 + values * np.float32(0.1)
-        elif name.endswith("bias"):
-            values *= np.float32(0.1)
-        else:
-            values *= np.float32(size[1] ** -0.5)
-        tensors[name] = values
-    embedding = random.standard_normal((shape.vocabulary, shape.width), dtype=np.float32)
-    embedding *= np.float32(shape.width**-0.5)
-    embedding[shape.padding] = 0  # CTranslate2 starts from a vector of zeros
-    tensors["model.shared.weight"] = embedding
+    tensors = random_weights(shape, seed)
+    tensors["model.shared.weight"][shape.padding] = 0  # CTranslate2 starts from a vector of zeros
+    for name in ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"):
+        del tensors[name]  # all are the shared one
     tensors["final_logits_bias"] = np.zeros((1, shape.vocabulary), dtype=np.float32)
     if halves:
         tensors = {name: values.astype(np.float16).astype(np.float32) for name, values in tensors.items()}

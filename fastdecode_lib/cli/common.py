@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ def print_table(rows: Sequence[dict[str, Any]]) -> None:
     print(frame.to_string(index=False, float_format=lambda x: f"{x:.3f}" if abs(x) < 1e6 else f"{x:.3g}", na_rep="-"))
 
 
-def write_json(options: argparse.Namespace, rows: Sequence[dict[str, Any]], provenance: Mapping[str, Any]) -> None:
+def write_json(options: argparse.Namespace, rows: list[dict[str, Any]], provenance: dict[str, Any]) -> None:
     """Write a table to the file that --json names, if it names one."""
     from fastdecode_lib.store import write_table
 

@@ -5,21 +5,25 @@ import inspect
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cache, cached_property, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
+from fastdecode_lib.core import Measurement
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.referee import System, measure
 from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.text.corpus import CorpusNotFound, Pair, Tatoeba, corpus_folder
 from fastdecode_lib.text.sentences import own_pairs
+
+T = TypeVar("T")
 
 
 class Scale(StrEnum):
@@ -55,6 +59,21 @@ class Run:
     def tiny(self) -> bool:
         """Whether the run only shows that the table can be made."""
         return self.scale is Scale.TINY
+
+    def measure(
+        self, systems: Sequence[System], sources: Sequence[Any], *, runs: int, **options: Any
+    ) -> list[Measurement]:
+        """`referee.measure` with the run's bar."""
+        return measure(systems, sources, runs=runs, progress=self.progress, **options)
+
+    def bar(
+        self, items: Iterable[T], unit: str = "row", desc: str | None = None, total: int | None = None
+    ) -> Iterable[T]:
+        """The items; with `progress`, a bar shows how many are done."""
+        from tqdm.auto import tqdm
+
+        bar: Iterable[T] = tqdm(items, desc=desc, total=total, unit=unit, disable=not self.progress)
+        return bar
 
 
 @dataclass(frozen=True)
@@ -120,6 +139,12 @@ class DeviceRun(Run):
     def dtype(self) -> str:
         """The dtype of measurements: float16 on a GPU, float32 elsewhere."""
         return "float16" if self.device.startswith("cuda") else "float32"
+
+    def measure(
+        self, systems: Sequence[System], sources: Sequence[Any], *, runs: int, **options: Any
+    ) -> list[Measurement]:
+        """`referee.measure` on the device."""
+        return super().measure(systems, sources, runs=runs, device=self.device, **options)
 
 
 @cache

@@ -19,7 +19,6 @@ from fastdecode_lib.measuring.combinations import Combination, Costs, combinatio
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.quality import quality, same_share, signatures
-from fastdecode_lib.measuring.referee import measure
 from fastdecode_lib.papers.outcomes import NoResult, trained
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment, gap, table_of
 from fastdecode_lib.papers.shared.rows import median, speedup_of
@@ -82,8 +81,6 @@ def cube(run: CorpusRun, *, models: Mapping[str, str] = MODELS, amount: Amount |
 
 
 def _model_rows(name: str, checkpoint: str, direction: str, amount: Amount, run: CorpusRun) -> list[dict[str, Any]]:
-    from tqdm.auto import tqdm
-
     source, target = direction.split("-")
     models = {q: load(checkpoint, device="cpu", engine="compiled", precision=q) for q in amount.precisions}
     pairs = run.pairs(source, target)
@@ -93,8 +90,8 @@ def _model_rows(name: str, checkpoint: str, direction: str, amount: Amount, run:
     combined = combinations(models, source, target, DECODERS, amount.projections, texts[0], max_length=amount.longest)
     running = [c for c in combined if c.session is not None]
     counts = {
-        c.name: count(c.session, texts, batch=32 if c.alone else 1)
-        for c in tqdm(running, desc=f"{name}, outputs", unit="combination", disable=not run.progress)
+        c.name: count(c.session, texts, batch=32 if c.alone else 1)  # type: ignore[arg-type]
+        for c in run.bar(running, desc=f"{name}, outputs", unit="combination")
     }
     sources = [models["float32"].encode([text], source, target) for text in timed_texts]
     systems = {c.name: decoder_system(c.session, c.name) for c in running}  # type: ignore[arg-type]
@@ -104,7 +101,7 @@ def _model_rows(name: str, checkpoint: str, direction: str, amount: Amount, run:
     others = [name for name in systems if name != base]
     for first in range(0, len(others), GROUP):
         group = [systems[name] for name in (base, *others[first : first + GROUP])]
-        measured = measure(group, sources, runs=amount.rounds, progress=run.progress)
+        measured = run.measure(group, sources, runs=amount.rounds)
         timings |= {m.name: (measured[0], m) for m in measured}
     pass_costs = costs(combined, timed_texts, runs=amount.rounds, progress=run.progress)
     rows = []

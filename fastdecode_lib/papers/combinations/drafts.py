@@ -17,7 +17,6 @@ from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.combinations import WIDTHS, Combination, Costs, costs
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
-from fastdecode_lib.measuring.referee import measure
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, table_of
 from fastdecode_lib.papers.shared.grown import grown, grown_head, grown_table
 from fastdecode_lib.papers.shared.random_models import OPUS
@@ -45,13 +44,11 @@ def drafts(run: CorpusRun) -> pd.DataFrame:
     On test sentences, joined and single, and on technical English, which is text of another kind. ``identical`` is the share
     of outputs that are greedy decoding's: 1 by law, and every output is compared. Intervals are over sentences.
     """
-    from tqdm.auto import tqdm
-
     texts, model = texts_of(run, SENTENCES[run.scale], *SETS), _model()
     rows: list[dict[str, Any]] = []
     table, head = _table_and_head(model)
     greedy = {set_name: count(Session.of(model, *DIRECTION, "greedy"), texts[set_name]) for set_name in texts}
-    for draft, width in tqdm([*product(DRAFTS, WIDTHS_OF_DRAFTS[run.scale])], unit="draft", disable=not run.progress):
+    for draft, width in run.bar([*product(DRAFTS, WIDTHS_OF_DRAFTS[run.scale])], unit="draft"):
         session = _session(model, Window(width, draft), table, head)
         for set_name, sentences in texts.items():
             counts, greedy_counts = count(session, sentences), greedy[set_name]
@@ -194,11 +191,10 @@ def _timed(
     """A row for each session, timed in turns; the first is the baseline."""
     greedy, *_ = sessions.values()
     sources = [greedy.model.encode([text], *DIRECTION) for text in texts]
-    timings = measure(
+    timings = run.measure(
         [decoder_system(session, ", ".join(map(str, name))) for name, session in sessions.items()],
         sources,
         runs=amount.rounds,
-        progress=run.progress,
     )
     counts = [count(session, texts, batch=1) for session in sessions.values()]
     combination = Combination("greedy", "exact", greedy.model.dtype, greedy)

@@ -9,7 +9,6 @@ from fastdecode_lib.measuring.combinations import named
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.quality import quality, same_share, signatures
-from fastdecode_lib.measuring.referee import measure
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment, table_of
 from fastdecode_lib.papers.shared.rows import speedup_of
 from fastdecode_lib.text.corpus import join_pairs, spread_over
@@ -54,7 +53,7 @@ def first_page(run: CorpusRun) -> pd.DataFrame:
         counts = {name: count(session, texts) for name, session in sessions.items()}
         sources = [models["float32"].encode([text], *DIRECTION) for text in spread_over(texts, timed)]
         systems = [decoder_system(session, name) for name, session in sessions.items()]
-        timings = {m.name: m for m in measure(systems, sources, runs=rounds, progress=run.progress)}
+        timings = {m.name: m for m in run.measure(systems, sources, runs=rounds)}
         for decoder, projection, precision in METHODS:
             name = named(decoder, projection, precision)
             bleu, chrf = quality(list(counts[name]["text"]), [reference for _, reference in chosen])

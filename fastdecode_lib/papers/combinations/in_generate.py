@@ -30,8 +30,6 @@ def in_generate(run: CorpusRun) -> pd.DataFrame:
     ``without`` is greedy decoding on our kernels, ``speedup`` is ``hf.window()`` with its automatic choice, ``head`` a window of 3
     with the draft table and head. ``identical`` is the share of all their outputs that are `generate`'s own.
     """
-    from tqdm.auto import tqdm
-
     from fastdecode_lib import hf
 
     model = load(BASE, device="cpu", engine="compiled")
@@ -43,7 +41,7 @@ def in_generate(run: CorpusRun) -> pd.DataFrame:
     }
     module, texts = _module(model), texts_of(run, SENTENCES[run.scale], *SETS[:1] if run.tiny else SETS)
     rows: list[dict[str, Any]] = []
-    for set_name, batch in tqdm([*product(texts, BATCHES[run.scale])], unit="cell", disable=not run.progress):
+    for set_name, batch in run.bar([*product(texts, BATCHES[run.scale])], unit="cell"):
         systems = [_system(name, module, model, batch, custom) for name, custom in generators.items()]
         plain, *timings = measure(systems, [model.encode(texts[set_name], *DIRECTION)], runs=ROUNDS[run.scale])
         identical = [

@@ -29,13 +29,11 @@ def auto(run: CorpusRun) -> pd.DataFrame:
     `auto` learns from each batch for the next, in the measured rounds as well. ``identical`` is the share of its outputs in the
     last round that are greedy decoding's: 1 by law. ``width`` is its last choice for batches of this size; 1 is greedy decoding.
     """
-    from tqdm.auto import tqdm
-
     texts = texts_of(run, SENTENCES[run.scale], *SETS[:1] if run.tiny else SETS)
     cells = [*product(PRECISIONS, texts, BATCHES[run.scale])]
     rows: list[dict[str, Any]] = []
     models = {precision: load(BASE, device="cpu", engine="compiled", precision=precision) for precision in PRECISIONS}
-    for precision, set_name, batch in tqdm(cells, unit="cell", disable=not run.progress):
+    for precision, set_name, batch in run.bar(cells, unit="cell"):
         model = models[precision]
         sessions = [Session.of(model, *DIRECTION, decoder) for decoder in ("greedy", "auto", FIXED)]
         systems = [text_system(session, batch=batch, threads=1) for session in sessions]

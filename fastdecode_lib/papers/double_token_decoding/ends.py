@@ -9,9 +9,11 @@ import pandas as pd
 
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
-from fastdecode_lib.papers.double_token_decoding.quality import BOTH, L2R, MOST, systems_table
+from fastdecode_lib.papers.double_token_decoding.quality import MOST, systems_table
 from fastdecode_lib.papers.double_token_decoding.systems import (
     BEAM,
+    BOTH,
+    L2R,
     LONG,
     SINGLE,
     SYSTEMS,
@@ -37,7 +39,6 @@ def table3(run: CorpusRun) -> pd.DataFrame:
     as many first words of the same sentences, so that a model that is worse everywhere has no advantage or disadvantage.
     """
     from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
-    from tqdm.auto import tqdm
 
     tokenizer = Tokenizer13a()
     models = {name: model_of(SYSTEMS[name].preset, run.scale) for name in (L2R, BOTH)}
@@ -46,7 +47,7 @@ def table3(run: CorpusRun) -> pd.DataFrame:
         pairs = pairs_of(set_name, run, MOST[run.scale])
         references = [tokenizer(b).split() for _, b in pairs]
         outputs = {}
-        for name, model in tqdm(models.items(), desc=set_name, unit="system", disable=not run.progress):
+        for name, model in run.bar(models.items(), desc=set_name, unit="system"):
             session = session_of(model, SYSTEMS[name].decoder)
             outputs[name] = [tokenizer(text).split() for text in count(session, [a for a, _ in pairs])["text"]]
         left_counts: dict[tuple[int, int], dict[str, np.ndarray]] = {}

@@ -10,12 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from fastdecode_lib import registry
 from fastdecode_lib.core import Source
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.provenance import device_name
 from fastdecode_lib.measuring.quality import same_share
-from fastdecode_lib.measuring.referee import System, measure
+from fastdecode_lib.measuring.referee import System
 from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
 from fastdecode_lib.papers.double_token_decoding.systems import (
     BASE,
@@ -25,26 +24,25 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     TOY,
     Geometry,
     checkpoint_of,
-    decoder_of,
     fingerprints,
     forced_system,
     random_source,
+    session_of,
+    speed_columns,
     timing_columns,
 )
 from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.run import DeviceRun, Scale, experiment, gap, table_of
-from fastdecode_lib.papers.shared.batches import batch_system, sorted_batches
+from fastdecode_lib.papers.shared.batches import batches, session_system
 from fastdecode_lib.papers.shared.random_models import random_network
 from fastdecode_lib.papers.shared.rows import median
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.sentences import own_pairs
-from fastdecode_lib.translation import Session
 
 BATCH = {Scale.TINY: 3, Scale.LAPTOP: 32, Scale.PAPER: 32}
 SENTENCES = {Scale.TINY: 3, Scale.LAPTOP: 128, Scale.PAPER: 128}
 RUNS = {Scale.TINY: 2, Scale.LAPTOP: 5, Scale.PAPER: 9}
 BEAMS = {Scale.TINY: (1, 2), Scale.LAPTOP: (1, 5, 10), Scale.PAPER: (1, 2, 3, 5, 10, 20)}
-L2R = "single_token_l2r"
 
 
 @experiment
@@ -77,29 +75,24 @@ def _translated(models: dict[str, TranslationModel], beam: int, run: DeviceRun) 
     systems, float32_outputs = [], {}
     parts: list[Source] = []
     for name, model in models.items():
-        parts = parts or sorted_batches(model, texts, DIRECTION, BATCH[run.scale])
+        parts = parts or batches(model, texts, DIRECTION, BATCH[run.scale], by_length=True)
         systems.append(_system(name, model, decoders[name]))
         float32_model = load(checkpoint_of(SYSTEMS[name].preset, run.scale), device=run.device, engine="torch")
         float32_system = _system(name, float32_model, decoders[name])
         float32_outputs[name] = [tokens for part in parts for tokens in float32_system.decode(part)]
-    timings = measure(systems, parts, runs=RUNS[run.scale], device=run.device, progress=run.progress)
-    outputs: dict[str, list[Any]] = {m.name: [tokens for part in m.outputs for tokens in part] for m in timings}
-    tokens_of = {name: sum(len(tokens) - 1 for tokens in rows) for name, rows in outputs.items()}
-    baseline = next((m for m in timings if m.name == L2R), None)
+    timings = run.measure(systems, parts, runs=RUNS[run.scale])
+    ends = next(iter(models.values())).constraints().end if models else ()
+    speeds = speed_columns(timings, ends, run.seed)
     for m in timings:
-        ratio = timing_columns(baseline, m, run.seed)
+        outputs = [tokens for part in m.outputs for tokens in part]
         row: dict[str, Any] = {
             "name": f"{m.name}, {decoders[m.name]}",
             "system": m.name,
             "beam": beam,
-            "sentences": len(outputs[m.name]),
-            "tokens_per_second": tokens_of[m.name] / median(m),
-            "as_float32": same_share(outputs[m.name], float32_outputs[m.name]),
-            **ratio,
+            "sentences": len(outputs),
+            "as_float32": same_share(outputs, float32_outputs[m.name]),
+            **speeds[m.name],
         }
-        for end in ("", "_low", "_high"):
-            if baseline:
-                row[f"token_ratio{end}"] = ratio[f"speedup{end}"] * tokens_of[m.name] / tokens_of[L2R]
         if beam == BEAM and m.name in imamura_2020.TABLE_2:
             row["paper_ratio_wmt_base"] = imamura_2020.printed_ratio(m.name, 0)
             row["paper_ratio_aspec_base"] = imamura_2020.printed_ratio(m.name, 1)
@@ -117,8 +110,7 @@ def _decoder(system: str, beam: int) -> str:
 
 
 def _system(name: str, model: TranslationModel, decoder: str) -> System:
-    session = Session.of(model, *DIRECTION, decoder)
-    return batch_system(name, model.network, session.decoder, session.projection, session.constraints)
+    return session_system(name, session_of(model, decoder))
 
 
 @experiment
@@ -130,16 +122,12 @@ def gpu_beams(run: DeviceRun) -> pd.DataFrame:
     geometry, rows = TOY if run.tiny else BASE, []
     for batch in (1, BATCH[run.scale]):
         for beam in BEAMS[run.scale]:
-            systems = []
-            for group in (1, 2):
-                model = _network(geometry, group, run)
-                decoder = decoder_of(group, beam)
-                projection = registry.projection("exact", model)
-                systems.append(forced_system(f"{group} a step", model, decoder, projection, geometry.tokens))
+            systems = [
+                forced_system(f"{group} a step", _network(geometry, group, run), beam, geometry.tokens)
+                for group in (1, 2)
+            ]
             source = random_source(geometry, batch, run.seed)
-            single_token, double_token = measure(
-                systems, [source], runs=RUNS[run.scale], device=run.device, progress=run.progress
-            )
+            single_token, double_token = run.measure(systems, [source], runs=RUNS[run.scale])
             rows.append(
                 {
                     "name": f"batch {batch}, beam {beam}",

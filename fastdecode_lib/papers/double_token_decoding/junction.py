@@ -11,11 +11,13 @@ from fastdecode_lib.decoding.folding import folded, place
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.papers.double_token_decoding.ends import difference
-from fastdecode_lib.papers.double_token_decoding.quality import BOTH, L2R, MOST, systems_table
+from fastdecode_lib.papers.double_token_decoding.quality import MOST, systems_table
 from fastdecode_lib.papers.double_token_decoding.systems import (
     BEAM,
+    BOTH,
     DIRECTION,
     JOINED,
+    L2R,
     LONG,
     SINGLE,
     SYSTEMS,

@@ -11,20 +11,21 @@ import numpy as np
 import pandas as pd
 
 from fastdecode_lib import registry
-from fastdecode_lib.core import Decoder, Model, Projection, Source, Usage
+from fastdecode_lib.core import Model, Projection, Source, Usage
 from fastdecode_lib.measuring.counting import Watched, WatchedModel
 from fastdecode_lib.measuring.referee import System, measure, stopwatch
-from fastdecode_lib.papers.double_token_decoding.quality import BATCH, BOTH, L2R
+from fastdecode_lib.papers.double_token_decoding.quality import BATCH
 from fastdecode_lib.papers.double_token_decoding.speed import RUNS
 from fastdecode_lib.papers.double_token_decoding.systems import (
     BASE,
     BEAM,
+    BOTH,
     END,
     GEOMETRIES,
+    L2R,
     START,
     TOY,
     Geometry,
-    decoder_of,
     forced_system,
     network_of,
     random_source,
@@ -64,21 +65,14 @@ def profile(run: Run) -> pd.DataFrame:
     Parts are milliseconds, medians over separate runs. ``products``: the ratio of encoder, layers and choice alone.
     ``arithmetic``: the ratio of positions computed; ``reading``: of passes, each of which reads all weights once.
     """
-    from tqdm.auto import tqdm
-
     rows = []
-    for size, batch, engine, numbers in tqdm(CASES, unit="case", disable=not run.progress):
+    for size, batch, engine, numbers in run.bar(CASES, unit="case"):
         geometry = TOY if run.tiny else GEOMETRIES[size]
         source = random_source(geometry, min(batch, 3) if run.tiny else batch, run.seed)
-        pair: list[tuple[Any, Projection, Decoder]] = []
-        for group in NAMES:
-            network = _network(geometry, engine, numbers, group, run.seed)
-            pair.append((network, registry.projection("exact", network), decoder_of(group, BEAM)))
-        systems = [
-            forced_system(str(network.tokens_per_step), network, d, p, geometry.tokens) for network, p, d in pair
-        ]
+        networks = [_network(geometry, engine, numbers, group, run.seed) for group in NAMES]
+        systems = [forced_system(str(network.tokens_per_step), network, BEAM, geometry.tokens) for network in networks]
         timings = measure(systems, [source], runs=RUNS[run.scale])
-        profiled = [_profiled_system(network, p, d, geometry.tokens) for network, p, d in pair]
+        profiled = [_profiled_system(network, geometry.tokens) for network in networks]
         measure([system for system, _ in profiled], [source], runs=RUNS[run.scale])
         parts = [dict(zip(PARTS, (1e3 * np.median(runs[1:], axis=0)).tolist(), strict=True)) for _, runs in profiled]
         products = [part["encoder"] + part["layers"] + part["choice"] for part in parts]
@@ -108,16 +102,14 @@ def _network(geometry: Geometry, engine: str, numbers: str, group: int, seed: in
     return random_network(geometry.shape(group, group > 1), seed, dtype=numbers)
 
 
-def _profiled_system(
-    model: Model, projection: Projection, decoder: Decoder, tokens: int
-) -> tuple[System, list[list[float]]]:
+def _profiled_system(model: Model, tokens: int) -> tuple[System, list[list[float]]]:
     """A system of `forced_system`, and the list to which each run appends its seconds in the order of `PARTS`."""
     runs: list[list[float]] = []
 
     def decode(source: Source) -> tuple[int, ...]:
         network: Any = WatchedModel(model)
-        choice: Any = Watched(projection)
-        total, (output,) = stopwatch(forced_system("", network, decoder, choice, tokens).decode, [source])
+        choice: Any = Watched(registry.projection("exact", model))
+        total, (output,) = stopwatch(forced_system("", network, BEAM, tokens, choice).decode, [source])
         parts = [*network.seconds.values(), choice.seconds]
         runs.append([*parts, total - sum(parts)])
         return output
@@ -139,19 +131,16 @@ def screened_vocabulary(run: Run) -> pd.DataFrame:
     large. Active sets are random tokens, 4.5% of all, and the end; centroids are hidden vectors of the network. ``speedup`` is over
     single-token decoding with the same projection, ``over_exact`` over single-token decoding with the full one.
     """
-    from tqdm.auto import tqdm
-
     rows = []
     sizes = [(v, beam) for v in SIZES[run.scale] for beam in (1, BEAM)]
-    for vocabulary, beam in tqdm(sizes, unit="size", disable=not run.progress):
+    for vocabulary, beam in run.bar(sizes, unit="size"):
         geometry = replace(TOY if run.tiny else BASE, vocabulary=vocabulary)
         systems: list[System] = []
         for label in ("exact", "screened"):
             for group in NAMES:
                 network = network_of(geometry, group, group > 1, run.seed)
-                projection = registry.projection("exact", network) if label == "exact" else _screened(network, run.seed)
-                decoder = decoder_of(group, beam)
-                systems.append(forced_system(f"{label} {group}", network, decoder, projection, geometry.tokens))
+                projection = None if label == "exact" else _screened(network, run.seed)
+                systems.append(forced_system(f"{label} {group}", network, beam, geometry.tokens, projection))
         timings = measure(systems, [random_source(geometry, 1, run.seed)], runs=RUNS[run.scale])
         for number, m in enumerate(timings):
             label, tokens = m.name.split()

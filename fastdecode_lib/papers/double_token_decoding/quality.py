@@ -8,18 +8,20 @@ import pandas as pd
 
 from fastdecode_lib.contexts.feeding import Translations
 from fastdecode_lib.contexts.recording import record
-from fastdecode_lib.core import Projection, Source, drain
+from fastdecode_lib.core import Projection, Source
 from fastdecode_lib.decoding.folding import folded
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.quality import paired_quality, quality, same_share, signatures
-from fastdecode_lib.measuring.referee import System, measure
 from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
 from fastdecode_lib.papers.double_token_decoding.systems import (
     BEAM,
+    BOTH,
     DIRECTION,
     JOINED,
+    L2R,
+    R2L,
     SINGLE,
     SINGLE_BEAM,
     SYSTEMS,
@@ -29,11 +31,13 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     models_of,
     pairs_of,
     session_of,
+    speed_columns,
     timing_columns,
     updates_of,
 )
 from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, gap, table_of
+from fastdecode_lib.papers.shared.batches import batches, session_system
 from fastdecode_lib.papers.shared.rows import median
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.sentences import own_pairs
@@ -50,7 +54,6 @@ SAMPLES = {Scale.TINY: 100, Scale.LAPTOP: 1_000, Scale.PAPER: 1_000}
 SIGNIFICANT = 0.05
 MUON = "single-l2r-muon"
 GARDEN = "The children are playing in the garden behind the old house."
-L2R, R2L, BOTH = "single_token_l2r", "single_token_r2l", "bidirectional"
 
 
 def systems_table(rows: Any, run: Run, models: Sequence[TranslationModel] = (), **facts: Any) -> pd.DataFrame:
@@ -186,8 +189,6 @@ def table2(run: CorpusRun) -> pd.DataFrame:
     tokens a second, as in the paper, and rises with the length of a system's outputs. Tokens are counted without ends. The row of
     a system that is not trained here has the command that trains it.
     """
-    from tqdm.auto import tqdm
-
     models, reasons = models_of(list(SYSTEMS), run.scale)
     sessions = {name: session_of(model, SYSTEMS[name].decoder) for name, model in models.items()}
     _check_tokenizers(sessions)
@@ -196,7 +197,7 @@ def table2(run: CorpusRun) -> pd.DataFrame:
         pairs = pairs_of(set_name, run, MOST[run.scale])
         texts, references = [a for a, _ in pairs], [b for _, b in pairs]
         outputs, counts = {}, {}
-        for name, session in tqdm(sessions.items(), desc=set_name, unit="system", disable=not run.progress):
+        for name, session in run.bar(sessions.items(), desc=set_name, unit="system"):
             counts[name] = count(session, texts)
             outputs[name] = list(counts[name]["text"])
         scores = {
@@ -283,29 +284,13 @@ def _speeds(sessions: dict[str, Session], texts: Sequence[str], run: Run) -> dic
         return {}
     rows: dict[str, dict[str, Any]] = {name: {} for name in sessions}
     first = next(iter(sessions.values()))
-    lengths = first.model.encode(texts, first.source, first.target).lengths
-    order = [texts[i] for i in np.argsort(lengths, kind="stable")]
+    systems = [session_system(name, session) for name, session in sessions.items()]
     for batch, suffix in ((1, ""), (BATCH, f"_batch_{BATCH}")):
-        parts = [
-            first.model.encode(order[start : start + batch], first.source, first.target)
-            for start in range(0, len(order), batch)
-        ]
-        systems = [_batch_system(name, session) for name, session in sessions.items()]
-        timings = measure(systems, parts, runs=RUNS[run.scale], progress=run.progress)
-        tokens_of = {m.name: sum(len(tokens) for tokens in m.outputs) for m in timings}
-        baseline = next((m for m in timings if m.name == L2R), None)
+        parts = batches(first.model, texts, DIRECTION, batch, by_length=True)
+        timings = run.measure(systems, parts, runs=RUNS[run.scale])
+        speeds = speed_columns(timings, first.constraints.end, run.seed, suffix)
         for m in timings:
-            values = timing_columns(baseline, m, run.seed)
-            seconds = median(m)
-            for end in ("", "_low", "_high"):
-                ratio = values[f"speedup{end}"]
-                rows[m.name][f"token_ratio{suffix}{end}"] = ratio and ratio * tokens_of[m.name] / tokens_of[L2R]
-                rows[m.name][f"speedup{suffix}{end}"] = ratio
-            rows[m.name] |= {
-                f"tokens_per_second{suffix}": tokens_of[m.name] / seconds,
-                f"sentences_per_second{suffix}": len(texts) / seconds,
-                **{f"{key}{suffix}": values[key] for key in ("seconds", "noisy")},
-            }
+            rows[m.name] |= speeds[m.name] | {f"sentences_per_second{suffix}": len(texts) / median(m)}
     return rows
 
 
@@ -323,17 +308,6 @@ def _check_tokenizers(sessions: dict[str, Session]) -> None:
                 f"The systems of table 2 need one tokenizer: got another of {preset} than of {SYSTEMS[first].preset}. "
                 f"Train {preset} anew, on the text of the others and with their seed, or take its folder out of build/train."
             )
-
-
-def _batch_system(name: str, session: Session) -> System:
-    """A session on whole batches, as a system; its output is the tokens of all rows without ends."""
-    ends = set(session.constraints.end)
-
-    def decode(source: Source) -> tuple[int, ...]:
-        hypotheses = drain(session.passes(source))
-        return tuple(token for hypothesis in hypotheses for token in hypothesis.tokens if token not in ends)
-
-    return System(name, decode)
 
 
 # ---------------------------------------------------------------------------------------------------------- beyond
@@ -363,8 +337,8 @@ def screened(run: CorpusRun) -> pd.DataFrame:
             sessions[f"{name}, exact"] = session_of(model, spec)
             sessions[f"{name}, clustered"] = session_of(model, spec, screens[name])
         sources = [models[L2R].encode([text], *DIRECTION) for text in spread_over(texts, TIMED[run.scale])]
-        systems = [_batch_system(n, s) for n, s in sessions.items()]
-        timings = measure(systems, sources, runs=RUNS[run.scale], progress=run.progress)
+        systems = [session_system(n, s) for n, s in sessions.items()]
+        timings = run.measure(systems, sources, runs=RUNS[run.scale])
         exact: Any = None
         for m, (label, session) in zip(timings, sessions.items(), strict=True):
             name, _, projection = label.partition(", ")
@@ -422,9 +396,7 @@ def lossless(run: CorpusRun) -> pd.DataFrame:
     sessions["bidirectional alone"] = session_of(drafting, "double_token")
     counts = {name: count(session, texts) for name, session in sessions.items()}
     sources = [verifying.encode([text], *DIRECTION) for text in spread_over(texts, TIMED[run.scale])]
-    timings = measure(
-        [decoder_system(s, n) for n, s in sessions.items()], sources, runs=RUNS[run.scale], progress=run.progress
-    )
+    timings = run.measure([decoder_system(s, n) for n, s in sessions.items()], sources, runs=RUNS[run.scale])
     draft_passes = float(counts["bidirectional alone"]["passes"].mean())
     rows = []
     for m in timings:

@@ -51,10 +51,8 @@ def figure3(run: Run) -> pd.DataFrame:
 
     The paper's curves are a picture without values; the ratios of its table 2, at a width of 10, are the only points in print.
     """
-    from tqdm.auto import tqdm
-
     rows = []
-    for beam in tqdm(BEAMS[run.scale], unit="width", disable=not run.progress):
+    for beam in run.bar(BEAMS[run.scale], unit="width"):
         _, bidirectional = forced_pair(_geometry(BASE, run.scale), beam, 1, RUNS[run.scale], run.seed)
         rows.append({"name": "base, batch 1", "beam": beam, **bidirectional})
     for column, corpus in enumerate(imamura_2020.SETS):
@@ -69,10 +67,8 @@ def sizes(run: Run) -> pd.DataFrame:
 
     A third system is a simple faster decoder: one decoder layer, an encoder twice as deep, one token a step.
     """
-    from tqdm.auto import tqdm
-
     rows = []
-    for name, geometry in tqdm(GEOMETRIES.items(), unit="size", disable=not run.progress):
+    for name, geometry in run.bar(GEOMETRIES.items(), unit="size"):
         geometry = _geometry(geometry, run.scale)
         systems = ("single_token_l2r", "bidirectional", "shallow_l2r")
         measured = forced_pair(geometry, BEAM, 1, RUNS[run.scale], run.seed, shallow=True)
@@ -96,10 +92,8 @@ def sizes(run: Run) -> pd.DataFrame:
 @experiment
 def rows(run: Run) -> pd.DataFrame:
     """The ratio against the rows of a pass, which are sentences in a batch, decoded greedily."""
-    from tqdm.auto import tqdm
-
     table = []
-    for name, number in tqdm([(n, r) for n in ("base", "ours") for r in ROWS[run.scale]], disable=not run.progress):
+    for name, number in run.bar([(n, r) for n in ("base", "ours") for r in ROWS[run.scale]]):
         _, bidirectional = forced_pair(_geometry(GEOMETRIES[name], run.scale), 1, number, RUNS[run.scale], run.seed)
         table.append({"name": f"{name}, {number} rows", "size": name, "rows": number, **bidirectional})
     return table_of(table, run, engine="compiled", precision="float32")
@@ -114,19 +108,16 @@ def table4(run: CorpusRun) -> pd.DataFrame:
     of slots, of which two tokens a step waste one, at every size as in the other tables of forced lengths. ``pieces`` is the
     number of pieces that the text yields, where it yields fewer than the size.
     """
-    from tqdm.auto import tqdm
-
     from fastdecode_lib.training.multi_token import SPECIAL
     from fastdecode_lib.training.pieces import load_pieces, trained_pieces
 
     training = list(dict.fromkeys(text for pair in run.pairs(*DIRECTION, "train") for text in pair))
     targets = [b for _, b in pairs_of("joined", run, 10**9)]
     rows = []
-    for size, printed in tqdm(
+    for size, printed in run.bar(
         zip(VOCABULARIES[run.scale], imamura_2020.TABLE_4.items(), strict=False),
         total=len(VOCABULARIES[run.scale]),
         unit="vocabulary",
-        disable=not run.progress,
     ):
         pieces = load_pieces(trained_pieces(training, size, seed=1, hard_vocab_limit=False, **SPECIAL))
         length = float(np.mean([len(row) for row in pieces.encode(targets)]))
@@ -169,15 +160,13 @@ STEPS = {1: "single-l2r", 2: "bidirectional", 3: "triple", 4: "quadruple"}
 @experiment
 def tokens_per_step(run: CorpusRun) -> pd.DataFrame:
     """More tokens a step: speed at base geometry (beam 1 and 10), and the quality of trained models."""
-    from tqdm.auto import tqdm
-
     speeds = {
         beam: forced_pair(_geometry(BASE, run.scale), beam, 1, RUNS[run.scale], run.seed, (2, 3, 4))
         for beam in (1, BEAM)
     }
     pairs = pairs_of("single", run, 4 if run.tiny else 10**9)
     table, models = [], []
-    for index, (number, preset) in enumerate(tqdm(STEPS.items(), unit="model", disable=not run.progress)):
+    for index, (number, preset) in enumerate(run.bar(STEPS.items(), unit="model")):
         row: dict[str, Any] = {"name": f"{number} a step", "tokens_a_step": number}
         for beam, measured in speeds.items():
             values = measured[index]

@@ -12,16 +12,16 @@ import numpy as np
 
 from fastdecode_lib import registry
 from fastdecode_lib.checkpoints.transformer import OWN, Architecture
-from fastdecode_lib.core import Constraints, Decoder, Measurement, Model, Projection, Source, Usage, drain
+from fastdecode_lib.core import Constraints, Measurement, Model, Projection, Source
 from fastdecode_lib.kernels.matrices import Precision
 from fastdecode_lib.loading import TranslationModel, load
-from fastdecode_lib.measuring.counting import Counted
 from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.models.compiled_transformer import CompiledTransformer
 from fastdecode_lib.papers.outcomes import NoResult, trained, untrained
 from fastdecode_lib.papers.run import CorpusRun, Scale, temporary_folder
+from fastdecode_lib.papers.shared.batches import batch_system
 from fastdecode_lib.papers.shared.random_models import random_weights
-from fastdecode_lib.papers.shared.rows import median, ratio_of
+from fastdecode_lib.papers.shared.rows import median, ratio_of, speedup_of
 from fastdecode_lib.store import atomic_folder
 from fastdecode_lib.text.corpus import Pair, join_pairs, spread_over
 from fastdecode_lib.text.sentences import own_pairs
@@ -37,6 +37,9 @@ TOY_LENGTH = 16
 """Most slots of an output in a tiny run, whose untrained models do not predict ends."""
 START, END = 2, 0
 """Ids of our own transformers."""
+
+
+L2R, R2L, BOTH = "single_token_l2r", "single_token_r2l", "bidirectional"
 
 
 @dataclass(frozen=True)
@@ -193,10 +196,14 @@ OURS_BIG = Geometry((3, 3), 512, 8, 2_048, 8_000, 30)
 GEOMETRIES = {"base": BASE, "big": BIG, "ours": OURS, "ours, wide": OURS_BIG}
 
 
-def forced_system(name: str, model: Model, decoder: Decoder, projection: Projection, tokens: int) -> System:
-    """A decoder on batches whose outputs are exactly `tokens` tokens and the end."""
+def forced_system(name: str, model: Model, beam: int, tokens: int, projection: Projection | None = None) -> System:
+    """A model's decoder on batches whose outputs are exactly `tokens` tokens and the end; by default with the exact projection."""
+    group = model.tokens_per_step
+    decoder = (
+        f"double_token:size={beam}" if group > 1 else "greedy" if beam == 1 else f"beam:size={beam},early_stopping=true"
+    )
     constraints = Constraints(
-        (START,) * model.tokens_per_step,
+        (START,) * group,
         (END,),
         tokens + 1,
         START,
@@ -204,17 +211,8 @@ def forced_system(name: str, model: Model, decoder: Decoder, projection: Project
         exact_length=tokens + 1,
         forced_end=True,
     )
-
-    def decode(source: Source) -> tuple[int, ...]:
-        hypotheses = drain(decoder.iterate(model, projection, source, constraints))
-        return tuple(token for hypothesis in hypotheses for token in hypothesis.tokens)
-
-    def usage(source: Source) -> Usage:
-        counted = Counted(model)
-        drain(decoder.iterate(counted, projection, source, constraints))
-        return counted.usage
-
-    return System(name, decode, count=usage)
+    projection = projection or registry.projection("exact", model)
+    return batch_system(name, model, registry.decoder(decoder), projection, constraints, counted=True)
 
 
 @cache
@@ -232,13 +230,6 @@ def random_source(geometry: Geometry, rows: int, seed: int) -> Source:
     return padded(random.integers(3, geometry.vocabulary, (rows, geometry.tokens)).tolist(), START)
 
 
-def decoder_of(group: int, size: int) -> Decoder:
-    """The decoder of a model of `group` tokens a step, at a beam width: of one token a step and a width of 1, greedy."""
-    if group > 1:
-        return registry.decoder(f"double_token:size={size}")
-    return registry.decoder("greedy" if size == 1 else f"beam:size={size},early_stopping=true")
-
-
 def forced_pair(
     geometry: Geometry, size: int, batch: int, runs: int, seed: int, groups: Sequence[int] = (2,), shallow: bool = False
 ) -> list[dict[str, Any]]:
@@ -253,8 +244,7 @@ def forced_pair(
     systems = []
     for layers, group in models:
         network = network_of(replace(geometry, layers=layers), group, group > 1, seed)
-        projection, decoder = registry.projection("exact", network), decoder_of(group, size)
-        systems.append(forced_system(f"{layers} {group}", network, decoder, projection, geometry.tokens))
+        systems.append(forced_system(f"{layers} {group}", network, size, geometry.tokens))
     timings = measure(systems, [source], runs=runs)
     return [
         timing_columns(timings[0], m, seed)
@@ -267,16 +257,34 @@ def forced_pair(
     ]
 
 
-def timing_columns(baseline: Measurement | None, m: Measurement, seed: int) -> dict[str, Any]:
-    """Speedup of a system over the baseline of its run, None without a baseline; noisy if either is."""
-    no_speedup: dict[str, Any] = dict.fromkeys(("speedup", "speedup_low", "speedup_high"))
+def timing_columns(baseline: Measurement, m: Measurement, seed: int) -> dict[str, Any]:
+    """Speedup of a system over the baseline of its run; noisy if either is."""
     return {
-        **(ratio_of("speedup", baseline.seconds, m.seconds, seed) if baseline else no_speedup),
+        **speedup_of(baseline, m, seed),
         "passes": m.usage.passes if m.usage else None,
         "seconds": m.seconds.tolist(),
-        "baseline_seconds": baseline.seconds.tolist() if baseline else None,
-        "noisy": noisy(m, *([baseline] if baseline else [])),
+        "baseline_seconds": baseline.seconds.tolist(),
     }
+
+
+def speed_columns(
+    timings: Sequence[Measurement], ends: Sequence[int], seed: int, suffix: str = ""
+) -> dict[str, dict[str, Any]]:
+    """By system: tokens a second, ends left out, and over single-token L2R the speedup and the ratio of tokens a second."""
+    tokens = {m.name: sum(t not in ends for part in m.outputs for row in part for t in row) for m in timings}  # type: ignore[attr-defined]
+    baseline = next((m for m in timings if m.name == L2R), None)
+    rows: dict[str, dict[str, Any]] = {}
+    for m in timings:
+        rows[m.name] = row = {
+            f"tokens_per_second{suffix}": tokens[m.name] / median(m),
+            f"seconds{suffix}": m.seconds.tolist(),
+            f"noisy{suffix}": noisy(m, *([baseline] if baseline else [])),
+        }
+        ratio = ratio_of("", baseline.seconds, m.seconds, seed) if baseline else {}
+        for end in ("", "_low", "_high"):
+            row[f"speedup{suffix}{end}"] = ratio.get(end)
+            row[f"token_ratio{suffix}{end}"] = ratio[end] * tokens[m.name] / tokens[L2R] if ratio else None
+    return rows
 
 
 def models_of(systems: Sequence[str], scale: Scale) -> tuple[dict[str, TranslationModel], dict[str, NoResult]]:

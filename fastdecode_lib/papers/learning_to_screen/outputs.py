@@ -17,7 +17,7 @@ from fastdecode_lib.core import Projection, drain
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.quality import quality, same_share, signatures
-from fastdecode_lib.measuring.referee import System, measure, noisy
+from fastdecode_lib.measuring.referee import System, noisy
 from fastdecode_lib.papers.learning_to_screen import printed as chen_2019
 from fastdecode_lib.papers.learning_to_screen.tables import learned, table_on, trained_of
 from fastdecode_lib.papers.outcomes import NoResult
@@ -142,9 +142,9 @@ def _decoded(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
         for sentence in sources:
             drain(exact.decoder.iterate(loaded.network, captured, sentence, exact.constraints))
         systems = [_step_system(method, projection, k, beam > 1) for method, (_, projection) in projections.items()]
-        steps = measure(systems, captured.hidden_vectors, runs=amount.rounds, progress=run.progress)
+        steps = run.measure(systems, captured.hidden_vectors, runs=amount.rounds)
         systems = [decoder_system(session, method) for method, session in sessions.items()]
-        decodings = measure(systems, sources, runs=amount.rounds, progress=run.progress)
+        decodings = run.measure(systems, sources, runs=amount.rounds)
         outputs = {m: [h.tokens for h in session.decode(texts)] for m, session in sessions.items()}
         for (method, (setting, _)), step, decoding in zip(projections.items(), steps, decodings, strict=True):
             bleu, chrf = quality(loaded.texts(texts, outputs[method]), references)
@@ -286,7 +286,7 @@ def _perplexities(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
     pairs: Any = [(np.ascontiguousarray(hidden[i : i + 1]), gold[i : i + 1, None].astype(np.int64)) for i in timed_rows]
     systems = [_numpy_system(recorded.weight, recorded.bias)]
     systems += [_scoring_system(method, projection) for method, (_, projection) in methods.items()]
-    timings = measure(systems, pairs, runs=grid.rounds, progress=run.progress)
+    timings = run.measure(systems, pairs, runs=grid.rounds)
     methods = {BASELINE: methods["exact"]} | methods
     for (method, (label, projection)), m in zip(methods.items(), timings, strict=True):
         yield {

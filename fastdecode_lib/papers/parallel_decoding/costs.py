@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fastdecode_lib.core import Source, Usage, drain
+from fastdecode_lib.core import Source, Usage
 from fastdecode_lib.measuring.comparing import decoder_system
-from fastdecode_lib.measuring.counting import Counted
-from fastdecode_lib.measuring.referee import System, noisy
+from fastdecode_lib.measuring.referee import noisy
 from fastdecode_lib.measuring.widths import pass_cost
 from fastdecode_lib.papers.parallel_decoding import printed
 from fastdecode_lib.papers.parallel_decoding.printed import GREEDY, HGJ3, PGJ3, PJ
@@ -26,6 +25,7 @@ from fastdecode_lib.papers.parallel_decoding.runs import (
     take_turns,
 )
 from fastdecode_lib.papers.run import ModelRun, Scale, ThreadedRun, experiment, table_of
+from fastdecode_lib.papers.shared.batches import batches, session_system
 from fastdecode_lib.papers.shared.random_models import OPUS, marian_shape, random_network
 from fastdecode_lib.papers.shared.rows import median, ratio_of
 from fastdecode_lib.translation import Session
@@ -92,7 +92,7 @@ def figure3(run: ModelRun) -> pd.DataFrame:
     one_core: dict[str, float] = {}
     available = 1 if run.tiny else os.cpu_count() or 1
     for cores in (n for n in CORES if n <= available):
-        times = take_turns(model, systems, sources, size.rounds, cores, run.progress)
+        times = take_turns(run, systems, sources, size.rounds, cores)
         one_core = one_core or {name: median(m) for name, m in times.items()}
         for name, m in times.items():
             rows.append({"name": name, "cores": cores} | speedup_row(times[GREEDY], m, run.seed))
@@ -151,16 +151,15 @@ def batch(run: ThreadedRun, *, decoders: Sequence[str] = (GREEDY, PGJ3, WINDOW))
     sizes, sentences = ((1, 2), 2) if run.tiny else ((1, 2, 4, 8, 16, 32), 32)
     rounds = SIZES[run.scale].rounds
     texts = [a for a, _ in sentence_pairs(run, *direction, "joined", sentences)]
-    encoded = model.encode(texts, *direction)
-    order = np.argsort(encoded.lengths, kind="stable")
-    systems = [_batch_system(Session.of(model, *direction, name), name) for name in dict.fromkeys((GREEDY, *decoders))]
+    names = dict.fromkeys((GREEDY, *decoders))
+    systems = [session_system(name, Session.of(model, *direction, name), counted=True) for name in names]
     rows: list[dict[str, Any]] = []
     for size in sizes:
-        batches = [encoded.rows(order[start : start + size]) for start in range(0, len(order), size)]
-        times = take_turns(model, systems, batches, rounds, run.threads, run.progress)
+        parts = batches(model, texts, direction, size, by_length=True)
+        times = take_turns(run, systems, parts, rounds, run.threads)
         for system in systems:
             m, base = times[system.name], times[GREEDY]
-            usage = sum((system.count(part) for part in batches if system.count), Usage())
+            usage = sum((system.count(part) for part in parts if system.count), Usage())
             rows.append(
                 {"name": system.name, "batch": size, "sentences": len(texts)}
                 | speedup_row(base, m, run.seed)
@@ -176,18 +175,3 @@ def batch(run: ThreadedRun, *, decoders: Sequence[str] = (GREEDY, PGJ3, WINDOW))
     frame.attrs["break_even"] = {name: int(largest_batch[name]) if name in largest_batch else None for name in decoders}
     frame.attrs["provenance"]["break_even"] = frame.attrs["break_even"]
     return frame
-
-
-def _batch_system(session: Session, name: str) -> System:
-    """A decoder on whole batches; its output is the tokens of all rows, one row after another."""
-
-    def run(network: Any, source: Source) -> tuple[int, ...]:
-        hypotheses = drain(session.decoder.iterate(network, session.projection, source, session.constraints))
-        return tuple(token for hypothesis in hypotheses for token in hypothesis.tokens)
-
-    def usage(source: Source) -> Usage:
-        counted = Counted(session.model.network)
-        run(counted, source)
-        return counted.usage
-
-    return System(name, lambda source: run(session.model.network, source), usage)

@@ -16,7 +16,7 @@ from fastdecode_lib.loading import TranslationModel, graphed, load
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.provenance import device_name
 from fastdecode_lib.measuring.quality import same_share
-from fastdecode_lib.measuring.referee import System, measure, noisy
+from fastdecode_lib.measuring.referee import System, noisy
 from fastdecode_lib.measuring.widths import pass_systems
 from fastdecode_lib.papers.parallel_decoding.costs import GEOMETRIES
 from fastdecode_lib.papers.parallel_decoding.printed import GREEDY, HGJ3, PGJ3, PJ
@@ -70,7 +70,7 @@ def gpu_passes(run: DeviceRun) -> pd.DataFrame:
             for width, system in zip(widths, pass_systems(model, widths, seed=run.seed), strict=True):
                 keys.append((kind, width))
                 systems.append(System(f"{kind} {width}", system.decode))
-        timings = measure(systems, sources, runs=rounds, warm_up=2, device=run.device, progress=run.progress)
+        timings = run.measure(systems, sources, runs=rounds, warm_up=2)
         timings_by_key = dict(zip(keys, timings, strict=True))
         for (kind, width), m in timings_by_key.items():
             one_position, plain = timings_by_key[kind, 1], timings_by_key[KINDS[0], width]
@@ -120,13 +120,11 @@ def _decoded(name: str, model: TranslationModel, size: Size, run: DeviceRun) -> 
             systems[kind, decoder] = System(f"{kind} {decoder}", system.decode)
             if kind == KINDS[0] and system.count is not None:
                 passes[decoder] = sum(system.count(source).passes for source in sources) / len(sources)
-    timings = measure(
+    timings = run.measure(
         list(systems.values()),
         sources,
         runs=size.rounds,
         warm_up=1,
-        device=run.device,
-        progress=run.progress,
     )
     timings_by_key = dict(zip(systems, timings, strict=True))
     rows = []

@@ -21,9 +21,9 @@ from fastdecode_lib.measuring.baselines import baseline
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.quality import quality, same_share, signatures
-from fastdecode_lib.measuring.referee import System, measure, noisy
+from fastdecode_lib.measuring.referee import System, noisy
 from fastdecode_lib.papers.parallel_decoding.printed import BEAM, GREEDY, HGJ3, PGJ3, PGJ5, PJ
-from fastdecode_lib.papers.run import CorpusRun, Scale, ThreadedRun, experiment, table_of
+from fastdecode_lib.papers.run import CorpusRun, ModelRun, Scale, ThreadedRun, experiment, table_of
 from fastdecode_lib.papers.shared.rows import median, ratio_of
 from fastdecode_lib.text.corpus import DIRECTIONS, Pair, Tatoeba, corpus_folder, join_pairs
 from fastdecode_lib.text.sentences import SENTENCES
@@ -162,7 +162,7 @@ def _run(run: ThreadedRun, model: TranslationModel) -> pd.DataFrame:
             System(name, baseline(name, model, greedy.constraints, run.threads)) for name in BASELINES[run.scale]
         ]
         sources = [model.encode([text], *direction) for text in timed_texts]
-        times = take_turns(model, systems, sources, size.rounds, run.threads, run.progress)
+        times = take_turns(run, systems, sources, size.rounds, run.threads)
         keys = {"direction": "-".join(direction), "set": set_name}
         for protocol, method in product(PROTOCOLS, METHODS):
             if spec := method.under(protocol):
@@ -224,22 +224,11 @@ def _system(
 
 
 def take_turns(
-    model: TranslationModel,
-    systems: Sequence[System],
-    sources: Sequence[Source],
-    rounds: int,
-    threads: int,
-    progress: bool,
+    run: ModelRun, systems: Sequence[System], sources: Sequence[Source], rounds: int, threads: int
 ) -> dict[str, Measurement]:
     """Measurements by name, without passes: counting them would take time."""
-    timings = measure(
-        [System(system.name, system.decode) for system in systems],
-        sources,
-        runs=rounds,
-        threads=threads,
-        device=model.device,
-        progress=progress,
-    )
+    uncounted = [System(system.name, system.decode) for system in systems]
+    timings = run.measure(uncounted, sources, runs=rounds, threads=threads, device=run.loaded.device)
     return {m.name: m for m in timings}
 
 

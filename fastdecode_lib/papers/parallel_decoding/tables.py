@@ -28,6 +28,7 @@ from fastdecode_lib.papers.parallel_decoding.runs import (
     sentence_pairs,
 )
 from fastdecode_lib.papers.run import CorpusRun, ModelRun, ThreadedRun, experiment, table_of
+from fastdecode_lib.papers.shared.rows import paper_rows
 from fastdecode_lib.text.corpus import Tatoeba, corpus_folder
 from fastdecode_lib.text.sentences import EXAMPLES, SENTENCES, TECHNICAL
 from fastdecode_lib.trace import Trace
@@ -121,16 +122,13 @@ def table3(run: ThreadedRun) -> pd.DataFrame:
     """Table 3: cost of our decoders and of methods that are trained. FLOPs are of the sentences of the row. See `runs`."""
     frame = _flops(run)
     frame = frame.assign(flops_per_speedup=frame["total_flops"] / frame["speedup"])
-    printed = pd.DataFrame(
-        [
-            {"name": name} | dict(zip(santilli_2023.REQUIREMENTS, requirements, strict=True))
-            | dict(zip(santilli_2023.NAT_COLUMNS, values, strict=True))
-            for name, (requirements, values) in santilli_2023.TABLE_3.items()
-        ]
-    )  # fmt: skip
+    values = {name: (*requirements, *numbers) for name, (requirements, numbers) in santilli_2023.TABLE_3.items()}
+    printed = pd.DataFrame(paper_rows(values, *santilli_2023.REQUIREMENTS, *santilli_2023.NAT_COLUMNS))
     flops = ["flops_per_sentence", "train_flops", "total_flops", "flops_per_speedup"]
-    joined = frame[[*KEYS, "kind", "speedup", "bleu", *flops]].merge(printed, on="name", how="left")
-    unmatched = printed[~printed["name"].isin(frame["name"])].assign(kind="paper")
+    joined = frame[[*KEYS, "kind", "speedup", "bleu", *flops]].merge(
+        printed.drop(columns="kind"), on="name", how="left"
+    )
+    unmatched = printed[~printed["name"].isin(frame["name"])]
     table = pd.concat([joined, unmatched], ignore_index=True)
     table.attrs = dict(frame.attrs)
     return table
@@ -141,11 +139,7 @@ def table5(run: ThreadedRun) -> pd.DataFrame:
     """Table 5: FLOPs of training and of inference, of our decoders and of the paper's list of other models. See `runs`."""
     frame = _flops(run)
     columns = [*KEYS, "kind", "train_flops", "flops_per_sentence", "total_flops"]
-    paper_columns = ("paper_train_flops", "paper_inference_flops", "paper_total_flops")
-    printed = [
-        {"name": name, "kind": "paper"} | dict(zip(paper_columns, values, strict=True))
-        for name, values in santilli_2023.TABLE_5.items()
-    ]
+    printed = paper_rows(santilli_2023.TABLE_5, "paper_train_flops", "paper_inference_flops", "paper_total_flops")
     table = pd.concat([frame[columns], pd.DataFrame(printed)], ignore_index=True)
     table.attrs = dict(frame.attrs)
     return table

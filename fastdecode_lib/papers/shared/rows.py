@@ -1,5 +1,6 @@
-"""Times in many tables' rows: a median, and a speedup with its interval."""
+"""Parts of many tables' rows: a median time, a speedup with its interval, and the paper's values."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,14 @@ from fastdecode_lib.measuring.referee import ratio_of as ratio_of
 def speedup_of(base: Measurement, m: Measurement, seed: int = 0) -> dict[str, Any]:
     """Speedup of a measurement over its baseline, with the interval, and whether the times of either were noisy."""
     return {**ratio_of("speedup", base.seconds, m.seconds, seed), "noisy": noisy(base, m)}
+
+
+def paper_rows(printed: Mapping[str, Sequence[Any]], *columns: str, suffix: str = "") -> list[dict[str, Any]]:
+    """Rows of a printed table: a name, with a suffix if there is one, and the values of the columns."""
+    return [
+        {"name": name + suffix, "kind": "paper"} | dict(zip(columns, values, strict=True))
+        for name, values in printed.items()
+    ]
 
 
 def median(m: Measurement) -> float:

@@ -191,7 +191,7 @@ def steps(run: ModelRun, *, size: Size | None = None, folder: Path = FOLDER) -> 
         systems.append(System("hf float32", baseline("hf", geometry.reference, geometry.constraints, 1)))
         systems += [worker.system(label) for label, worker in workers.items()]
         try:
-            timings = measure(systems, geometry.sources, runs=size.rounds, progress=run.progress)
+            timings = run.measure(systems, geometry.sources, runs=size.rounds)
         finally:
             for worker in workers.values():
                 worker.close()
@@ -332,7 +332,7 @@ def throughput(run: ThreadedRun, *, size: Size | None = None) -> pd.DataFrame:
             systems = {
                 batch: text_system(sessions[label], label, batch=batch, threads=run.threads) for batch in size.batches
             }
-            timings = measure(list(systems.values()), [encoded], runs=1, progress=run.progress)
+            timings = run.measure(list(systems.values()), [encoded], runs=1)
             search_seconds[label] = {str(batch): median(m) for batch, m in zip(systems, timings, strict=True)}
             batches[label] = min(size.batches, key=lambda batch: search_seconds[label][str(batch)])
             fastest.append(systems[batches[label]])
@@ -341,9 +341,7 @@ def throughput(run: ThreadedRun, *, size: Size | None = None) -> pd.DataFrame:
             all_workers += workers
             settings = [(worker, batch) for worker in workers for batch in size.batches]
             if settings:
-                timings = measure(
-                    [_batch_system(label, *s) for s in settings], [encoded], runs=1, progress=run.progress
-                )
+                timings = run.measure([_batch_system(label, *s) for s in settings], [encoded], runs=1)
                 search_seconds[label] = {
                     f"{worker.backend}, {batch}": median(m)
                     for (worker, batch), m in zip(settings, timings, strict=True)
@@ -351,7 +349,7 @@ def throughput(run: ThreadedRun, *, size: Size | None = None) -> pd.DataFrame:
                 worker, batches[label] = settings[int(np.argmin([median(m) for m in timings]))]
                 backends[label] = worker.backend
                 fastest.append(_batch_system(label, worker, batches[label]))
-        timings = measure(fastest, [encoded], runs=size.rounds, progress=run.progress)
+        timings = run.measure(fastest, [encoded], runs=size.rounds)
     finally:
         for worker in all_workers:
             worker.close()
@@ -443,6 +441,6 @@ def start_up(run: Run, *, size: Size | None = None) -> pd.DataFrame:
         System("Python alone", process("pass")),
     ]
     empty = Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))
-    timings = measure(systems, [empty], runs=size.starts, progress=run.progress)
+    timings = run.measure(systems, [empty], runs=size.starts)
     rows = [{"name": m.name, "seconds": median(m)} for m in timings]
     return table_of(rows, run, seconds={m.name: m.seconds.tolist() for m in timings})

@@ -100,17 +100,17 @@ def table1(run: ModelRun) -> pd.DataFrame:
     random = _RandomWords(geometry, run.seed)
     shape = random.shape("S1")
     systems = {name: random.system(name, random.network(shape, speedups)) for name, speedups in stages.items()}
-    timings = measure(list(systems.values()), random.sources, runs=geometry.rounds, progress=run.progress)
+    timings = run.measure(list(systems.values()), random.sources, runs=geometry.rounds)
     rows = _ladder_rows("paper geometry, random weights", timings, geometry.target, run.seed)
     seconds = {"random": {m.name: m.seconds.tolist() for m in timings}}
 
     trained = Trained.find(run.model or MODEL)
     sources, split = trained.held_out(run, geometry.held_out)
     systems = {name: trained.system(name, speedups) for name, speedups in stages.items()}
-    timings = measure(list(systems.values()), spread_over(sources, TIMED), runs=geometry.rounds, progress=run.progress)
+    timings = run.measure(list(systems.values()), spread_over(sources, TIMED), runs=geometry.rounds)
     rows += _ladder_rows(f"{trained.checkpoint.name}, {split} sentences", timings, None, run.seed)
     seconds["trained"] = {m.name: m.seconds.tolist() for m in timings}
-    agreement = trained.identity(stages, sources, run.progress)
+    agreement = trained.identity(stages, sources, run)
     rows[len(timings) :] = [row | agreement[row["name"]] for row in rows[len(timings) :]]
     return table_of(
         rows,
@@ -158,7 +158,7 @@ def speeds(run: Run) -> pd.DataFrame:
     members = [random.network(random.shape("S4"), speedups, run.seed + number) for number in range(3)]
     networks |= {name: Ensemble(members[:number]) for name, number in ENSEMBLES.items()}
     systems = [random.system(name, network) for name, network in networks.items()]
-    timings = measure(systems, random.sources, runs=geometry.rounds, progress=run.progress)
+    timings = run.measure(systems, random.sources, runs=geometry.rounds)
     first, s1 = timings[0], devlin_2017.TABLE_2["S1"][1]
     for m in timings:
         printed = devlin_2017.TABLE_2[m.name][1]
@@ -503,13 +503,11 @@ class Trained:
         return _system(name, network, self.projection(network), self.constraints)
 
     def identity(
-        self, stages: Mapping[str, Speedups], sources: Sequence[Source], progress: bool = False
+        self, stages: Mapping[str, Speedups], sources: Sequence[Source], run: Run
     ) -> dict[str, dict[str, Any]]:
         """For each stage, the share of outputs that equal the first stage's, and the widest gap of scores among the others."""
-        from tqdm.auto import tqdm
-
         hypotheses: dict[str, list[Hypothesis]] = {}
-        for name, speedups in tqdm(stages.items(), desc="comparing", unit="stage", disable=not progress):
+        for name, speedups in run.bar(stages.items(), desc="comparing", unit="stage"):
             network = self.network(speedups)
             projection = self.projection(network)
             hypotheses[name] = [drain(BEAM.iterate(network, projection, s, self.constraints))[0] for s in sources]

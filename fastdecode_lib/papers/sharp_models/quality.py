@@ -12,6 +12,7 @@ from fastdecode_lib.models.compiled_recurrent import FASTEST
 from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.papers.outcomes import NoResult, committed
 from fastdecode_lib.papers.run import CorpusRun, experiment, table_of
+from fastdecode_lib.papers.shared.rows import paper_rows
 from fastdecode_lib.papers.sharp_models import printed as devlin_2017
 from fastdecode_lib.papers.sharp_models.ladder import BEAM, ENSEMBLES, GEOMETRIES, Trained, speeds
 from fastdecode_lib.projections.average import Average
@@ -32,8 +33,6 @@ def quality(run: CorpusRun, *, folder: str = "build/train") -> pd.DataFrame:
     untrained one has the command that trains it in the column ``gap``. The decoder is the paper's: beam 6, delta 3.0, shortlists
     of 20 translations a word; unknown words are replaced through the attention.
     """
-    from tqdm.auto import tqdm
-
     geometry = GEOMETRIES[run.scale]
     places = {preset: place_of(preset, folder) for preset in NAMES}
     trained = {preset: Trained.find(place) for preset, place in places.items() if place is not None}
@@ -43,7 +42,7 @@ def quality(run: CorpusRun, *, folder: str = "build/train") -> pd.DataFrame:
         name: list(MEMBERS[:number]) for name, number in ENSEMBLES.items()
     }
     outputs = {}
-    for name, members in tqdm(systems.items(), unit="system", disable=not run.progress):
+    for name, members in run.bar(systems.items(), unit="system"):
         if all(member in trained for member in members):
             outputs[name] = _translated([trained[member] for member in members], [a for a, _ in pairs])
     samples = 100 if run.tiny else 1_000
@@ -79,10 +78,7 @@ def table2(run: CorpusRun) -> pd.DataFrame:
             scores = committed("sharp_models.quality")
     frame = scores[scores["name"].isin(devlin_2017.TABLE_2)].merge(speed.drop(columns="kind"), on="name", how="left")
     frame["kind"] = "measured"
-    cited = [
-        {"name": name, "paper_bleu": bleu, "paper_words_per_second": words, "kind": "paper"}
-        for name, (bleu, words) in devlin_2017.CITED.items()
-    ]
+    cited = paper_rows(devlin_2017.CITED, "paper_bleu", "paper_words_per_second")
     frame = pd.concat([frame, pd.DataFrame(cited)], ignore_index=True)
     frame.attrs["provenance"] = speed.attrs["provenance"] | {"quality": scores.attrs["provenance"]}
     return frame

@@ -12,9 +12,9 @@ from fastdecode_lib import registry
 from fastdecode_lib.core import Constraints, Decoder, Projection, Source
 from fastdecode_lib.measuring.counting import Watched
 from fastdecode_lib.measuring.quality import quality, same_share
-from fastdecode_lib.measuring.referee import System, measure, noisy
+from fastdecode_lib.measuring.referee import System, noisy
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
-from fastdecode_lib.papers.shared.batches import batch_system
+from fastdecode_lib.papers.shared.batches import batch_system, batches
 from fastdecode_lib.papers.shared.contexts_of import Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import FIRST_ROUND, GRIDS, extra_bytes, precision_judge, reaching
 from fastdecode_lib.papers.shared.rivals import JUDGED_ON, rival_settings
@@ -22,7 +22,6 @@ from fastdecode_lib.papers.shared.rows import median, speedup_of
 from fastdecode_lib.papers.vocabulary_clusters.tables import (
     NAME,
     PROTOCOLS,
-    batches,
     limited,
     pairs_of,
     screen_of,
@@ -131,14 +130,12 @@ def end_to_end(run: CorpusRun) -> pd.DataFrame:
     greedy_outputs: dict[str, list[Any]] = {}
     for label, (protocol, spec) in DECODERS.items():
         batch, decoder = PROTOCOLS[protocol][0], registry.decoder(spec)
-        parts = list(batches(recorded, texts, DIRECTION, batch))
+        parts = batches(recorded.loaded, texts, DIRECTION.split("-"), batch)
         systems = [batch_system(name, network, decoder, p, constraints) for name, (_, p) in by_method.items()]
         if label != "greedy":  # the reference of `over_greedy`, in the same run
             greedy = registry.decoder("greedy")
             systems.append(batch_system("greedy", network, greedy, by_method["exact"][1], constraints))
-        timings = measure(
-            systems, spread_over(parts, -(-amount.timed // batch)), runs=amount.rounds, progress=run.progress
-        )
+        timings = run.measure(systems, spread_over(parts, -(-amount.timed // batch)), runs=amount.rounds)
         exact: list[Any] = []
         for m, system in zip(timings, systems, strict=True):
             if m.name not in by_method:
@@ -147,7 +144,9 @@ def end_to_end(run: CorpusRun) -> pd.DataFrame:
             exact = exact or outputs
             reference = greedy_outputs.setdefault(m.name, outputs)
             if label == "beam":
-                reference = [t for part in batches(recorded, texts, DIRECTION, 1) for t in system.decode(part)]
+                reference = [
+                    t for part in batches(recorded.loaded, texts, DIRECTION.split("-"), 1) for t in system.decode(part)
+                ]
             translations = recorded.loaded.texts(texts, outputs)
             bleu, chrf = quality(translations, references)
             setting, projection = by_method[m.name]
@@ -188,12 +187,12 @@ def step_share(run: CorpusRun) -> pd.DataFrame:
         protocol, spec = DECODERS[label]
         batch = PROTOCOLS[protocol][0]
         texts = [a for a, _ in spread_over(pairs, max(amount.timed, batch))]
-        decoder, parts = registry.decoder(spec), list(batches(recorded, texts, DIRECTION, batch))
+        decoder, parts = registry.decoder(spec), batches(recorded.loaded, texts, DIRECTION.split("-"), batch)
         for name in ("exact", "quantised", "clustered", "clustered, shared", "screened"):
             _, projection = projections(run)[name]
             decoding = batch_system("whole", network, decoder, projection, constraints)
             calls = _projection_system(network, decoder, projection, constraints)
-            call_times, decoding_times = measure([calls, decoding], parts, runs=amount.rounds, progress=run.progress)
+            call_times, decoding_times = run.measure([calls, decoding], parts, runs=amount.rounds)
             share = median(call_times) / median(decoding_times)
             rows.append(
                 {

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from fastdecode_lib.kernels.matrices import Matrix
-from fastdecode_lib.measuring.referee import System, measure
+from fastdecode_lib.measuring.referee import System
 from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, gap
 from fastdecode_lib.papers.shared.contexts_of import Situation, arrays, situation
@@ -76,8 +76,6 @@ def lossless(run: CorpusRun) -> pd.DataFrame:
 
     ``recorded`` of them are a trained model's hidden vectors; the others, ``mixed``, are points between two of those.
     """
-    from tqdm.auto import tqdm
-
     rows: list[dict[str, Any]] = []
     used: list[Situation] = []
     for name, queries in QUERIES[run.scale].items():
@@ -90,7 +88,7 @@ def lossless(run: CorpusRun) -> pd.DataFrame:
         matrix, hidden = _output(name, recorded, run)
         quantised, exact = Quantised(matrix), CompiledExact(matrix)
         mismatches, rescored, most_rescored, vectors = 0, 0, 0, 0
-        for part in tqdm(_vectors(hidden, queries, run.seed), desc=name, unit="block", disable=not run.progress):
+        for part in run.bar(_vectors(hidden, queries, run.seed), desc=name, unit="block"):
             best, rescored_rows = quantised.top_k_counted(part, K)
             expected = exact.top_k(part, K)
             differ = (best.ids != expected.ids).any(1) | (best.scores != expected.scores).any(1)
@@ -178,7 +176,7 @@ def _zcode_rows(
     systems = [System(BASELINE, lambda row: tuple(numpy_top(weight, bias, row, K).tolist()))]  # type: ignore[arg-type]
     for name, projection in projections.items():
         systems.append(System(name, lambda row, p=projection: tuple(p.top_k(row, K).ids[0].tolist())))  # type: ignore[misc]
-    timings = measure(systems, vectors, runs=2 if run.tiny else 5, progress=run.progress)
+    timings = run.measure(systems, vectors, runs=2 if run.tiny else 5)
     return [
         {
             "name": f"{model}, {m.name}",

@@ -17,7 +17,7 @@ import pandas as pd
 
 from fastdecode_lib.core import Measurement
 from fastdecode_lib.measuring.provenance import device_name
-from fastdecode_lib.measuring.referee import System, measure, noisy
+from fastdecode_lib.measuring.referee import System, noisy
 from fastdecode_lib.papers.run import CorpusRun, DeviceRun, Scale, experiment, table_of
 from fastdecode_lib.papers.shared.contexts_of import Situation, arrays, situation
 from fastdecode_lib.papers.shared.projection_runs import context_counts
@@ -82,7 +82,7 @@ def projection_times(
             for shared in (False, True)
         }
         systems, bytes_read = _systems(screens, call_clusters, weight, bias, top)
-        timings = measure(systems, cast(Any, hidden), runs=runs, device=run.device, progress=run.progress, warm_up=2)
+        timings = run.measure(systems, cast(Any, hidden), runs=runs, warm_up=2)
         facts = {"rows": rows, "vocabulary": vocabulary, "beside": share}
         table += (facts | row for row in _rows(timings, bytes_read, share, len(calls), top, run.seed))
     frame = pd.DataFrame(table)

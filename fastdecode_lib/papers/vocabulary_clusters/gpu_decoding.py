@@ -17,9 +17,8 @@ from fastdecode_lib.core import Candidates, Projection, Source
 from fastdecode_lib.loading import load
 from fastdecode_lib.measuring.counting import Proxy
 from fastdecode_lib.measuring.quality import same_share
-from fastdecode_lib.measuring.referee import measure
 from fastdecode_lib.papers.run import DeviceRun, Scale, experiment, table_of
-from fastdecode_lib.papers.shared.batches import batch_system, sorted_batches
+from fastdecode_lib.papers.shared.batches import batch_system, batches
 from fastdecode_lib.papers.shared.grown import grown_on_torch
 from fastdecode_lib.papers.shared.rows import median, speedup_of
 from fastdecode_lib.papers.vocabulary_clusters import printed
@@ -75,9 +74,9 @@ def gpu_decoding(run: DeviceRun) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for number, (protocol, (batch, decoder_name)) in enumerate(PROTOCOLS.items()):
         decoder = registry.decoder(decoder_name)
-        parts = sorted_batches(model, spread_over(texts, size.sentences[number]), DIRECTION, batch)
+        parts = batches(model, spread_over(texts, size.sentences[number]), DIRECTION, batch, by_length=True)
         systems = [batch_system(name, model.network, decoder, p, constraints) for name, p in projections.items()]
-        timings = measure(systems, parts, runs=size.rounds, device=run.device, progress=run.progress, warm_up=1)
+        timings = run.measure(systems, parts, runs=size.rounds, warm_up=1)
         exact = _rows_of(timings[0].outputs)
         for m, projection in zip(timings, projections.values(), strict=True):
             active: Any = _Active(projection)

@@ -15,17 +15,17 @@ import pandas as pd
 
 from fastdecode_lib import registry
 from fastdecode_lib.contexts.fitting import groups
-from fastdecode_lib.core import Projection, Source, drain
+from fastdecode_lib.core import Projection, drain
 from fastdecode_lib.decoding.autoregressive import Beam
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.quality import quality, same_share
-from fastdecode_lib.measuring.referee import System, measure
+from fastdecode_lib.measuring.referee import System
 from fastdecode_lib.papers.outcomes import trained
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, table_of
-from fastdecode_lib.papers.shared.batches import batch_system
+from fastdecode_lib.papers.shared.batches import batch_system, batches
 from fastdecode_lib.papers.shared.contexts_of import MODELS, Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import Captured, context_counts
-from fastdecode_lib.papers.shared.rows import median, speedup_of
+from fastdecode_lib.papers.shared.rows import median, paper_rows, speedup_of
 from fastdecode_lib.papers.vocabulary_clusters import printed as amer_2022
 from fastdecode_lib.projections.clustering import fit_clustered, with_sets
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
@@ -114,8 +114,7 @@ def table1(run: CorpusRun) -> pd.DataFrame:
     for direction in situation(NAME, run).fit.directions:
         sizes = {f"set_{i}": len(pairs_of(direction, kind, run)) for i, kind in enumerate(("single", "joined"), 1)}
         rows.append({"name": direction, **sizes})
-    for direction, (set_1, set_2) in amer_2022.TABLE_1.items():
-        rows.append({"name": f"{direction}, paper", "paper_set_1": set_1, "paper_set_2": set_2, "kind": "paper"})
+    rows += paper_rows(amer_2022.TABLE_1, "paper_set_1", "paper_set_2", suffix=", paper")
     return table_on(rows, run)
 
 
@@ -143,7 +142,7 @@ def table2(run: CorpusRun) -> pd.DataFrame:
             "own, the paper's choice": ScreenScorer(paper_screen, recorded.matrix),
         }
         systems = [_step_system(name, projection) for name, projection in projections.items()]
-        timings = measure(systems, steps, runs=amount.rounds, progress=run.progress)  # type: ignore[arg-type]
+        timings = run.measure(systems, steps, runs=amount.rounds)
         for (name, projection), m in zip(projections.items(), timings, strict=True):
             active = np.concatenate([projection.bind(None).top_k(h, 1).num_active for h in steps])
             row = {
@@ -180,7 +179,7 @@ def _steps(recorded: Situation, direction: str, run: CorpusRun) -> list[np.ndarr
     session = limited(recorded, direction, run.scale)
     captured: Any = Captured(recorded.loaded.exact)
     texts = [a for a, _ in spread_over(pairs_of(direction, "single", run), AMOUNTS[run.scale].timed)]
-    for batch in batches(recorded, texts, direction, 20):
+    for batch in batches(recorded.loaded, texts, direction.split("-"), 20):
         drain(Beam(size=2).iterate(recorded.loaded.network, captured, batch, session.constraints))
     steps: list[np.ndarray] = captured.hidden_vectors
     return steps
@@ -194,15 +193,6 @@ def limited(recorded: Situation, direction: str, scale: Scale) -> Session:
 def _step_system(name: str, projection: Projection) -> System:
     scorer = projection.bind(None)
     return System(name, lambda hidden: tuple(scorer.top_k(hidden, 4, normalise=True).ids[:, 0]))
-
-
-def batches(recorded: Situation, texts: Sequence[str], direction: str, size: int) -> Iterator[Source]:
-    """The texts in batches of a size; the last may be smaller."""
-    source, target = direction.split("-")
-    encoded = recorded.loaded.encode(texts, source, target)
-    for first in range(0, len(texts), size):
-        part = encoded.rows(np.arange(first, min(first + size, len(texts))))
-        yield Source(part.ids[:, : int(part.lengths.max())], part.lengths, part.languages)
 
 
 @experiment
@@ -238,10 +228,8 @@ def _decoded(sentences: str, protocols: Sequence[str], run: CorpusRun) -> pd.Dat
                 batch_system(name, recorded.loaded.network, Beam(size=beam), projection, constraints)
                 for name, projection in projections.items()
             ]
-            parts = list(batches(recorded, texts, direction, batch))
-            timings = measure(
-                systems, spread_over(parts, -(-amount.timed // batch)), runs=amount.rounds, progress=run.progress
-            )
+            parts = batches(recorded.loaded, texts, direction.split("-"), batch)
+            timings = run.measure(systems, spread_over(parts, -(-amount.timed // batch)), runs=amount.rounds)
             exact: list[Any] = []
             for system, m in zip(systems, timings, strict=True):
                 outputs = [tokens for part in parts for tokens in system.decode(part)]
@@ -303,8 +291,7 @@ def table5(run: CorpusRun) -> pd.DataFrame:
                 "with_copies_megabytes": scorer.memory_bytes / 1e6,
             }
         )
-    for model, (without, with_clusters) in amer_2022.TABLE_5.items():
-        rows.append({"name": model, "paper_gigabytes": without, "paper_gigabytes_with": with_clusters, "kind": "paper"})
+    rows += paper_rows(amer_2022.TABLE_5, "paper_gigabytes", "paper_gigabytes_with")
     return table_on(rows, run, [recorded])
 
 
@@ -358,7 +345,8 @@ def figure3(run: CorpusRun) -> pd.DataFrame:
         projections[f"{clusters} clusters, K = {top}"] = ScreenScorer(screen, recorded.matrix)
     network = recorded.loaded.network
     systems = [batch_system(name, network, Beam(size=1), p, constraints) for name, p in projections.items()]
-    timings = measure(systems, list(batches(recorded, texts, SWEPT, 1)), runs=amount.rounds, progress=run.progress)
+    parts = batches(recorded.loaded, texts, SWEPT.split("-"), 1)
+    timings = run.measure(systems, parts, runs=amount.rounds)
     rows = [
         {
             "name": m.name,
@@ -406,21 +394,9 @@ def table6(run: CorpusRun) -> pd.DataFrame:
             for projection in (recorded.loaded.exact, ScreenScorer(screen, recorded.matrix))
         )
         differing = sum(a != b for a, b in zip(exact, clustered, strict=True))
-        row = {
-            "name": direction,
-            "segments": len(texts),
-            "differing": differing,
-            "identical": 1 - differing / len(texts),
-        }
-        rows.append(row)
-    for direction, (rating_exact, rating_clustered, mark) in amer_2022.TABLE_6.items():
-        row = {
-            "name": f"{direction}, paper",
-            "paper_exact": rating_exact,
-            "paper_clustered": rating_clustered,
-            "paper_mark": mark,
-        }
-        rows.append(row | {"kind": "paper"})
+        row = {"segments": len(texts), "differing": differing, "identical": 1 - differing / len(texts)}
+        rows.append({"name": direction} | row)
+    rows += paper_rows(amer_2022.TABLE_6, "paper_exact", "paper_clustered", "paper_mark", suffix=", paper")
     return table_on(rows, run, [recorded])
 
 

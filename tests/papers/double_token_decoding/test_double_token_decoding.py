@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ddgviz
-from fastdecode_lib import load, registry
+from fastdecode_lib import load
 from fastdecode_lib.measuring.counting import WatchedModel
 from fastdecode_lib.papers.catalogue import experiments
 from fastdecode_lib.papers.double_token_decoding import ends, quality, speed, systems
@@ -233,10 +233,9 @@ def test_a_profile_accounts_for_the_time_and_for_what_is_saved() -> None:
 def test_watched_parts_are_of_the_decoding_they_watch() -> None:
     """The model says the same under watch, and no part of a state that came of another is missed."""
     network = taken_apart._network(speed.TOY, "compiled", "float32", 2, 0)
-    projection, decoder = registry.projection("exact", network), systems.decoder_of(2, 3)
     source = systems.random_source(speed.TOY, 1, 0)
-    plain = systems.forced_system("", network, decoder, projection, speed.TOY.tokens)
-    watched, made = taken_apart._profiled_system(network, projection, decoder, speed.TOY.tokens)
+    plain = systems.forced_system("", network, systems.BEAM, speed.TOY.tokens)
+    watched, made = taken_apart._profiled_system(network, speed.TOY.tokens)
     assert watched.decode(source) == plain.decode(source) and len(made) == 1 and len(made[0]) == len(taken_apart.PARTS)
     model: Any = WatchedModel(network)
     state = model.start(model.encode(source), np.full((1, 2), systems.START))

@@ -201,22 +201,20 @@ def _timed(
     pass_costs: Mapping[tuple[str, str], Costs] = costs([combination], texts, runs=amount.rounds, progress=run.progress)
     cost = pass_costs["exact", greedy.model.dtype]
     base, greedy_counts = timings[0], counts[0]
-    rows = []
-    for (draft, width, projection), m, counted in zip(sessions, timings, counts, strict=True):
-        rows.append(
-            {
-                "draft": draft,
-                "width": width,
-                "projection": projection,
-                "sentences": len(texts),
-                "identical": m.agreement(base),
-                "tokens_per_pass": float(greedy_counts["passes"].sum() / counted["passes"].sum()),
-                "predicted": cost.seconds(greedy_counts["passes"].mean(), greedy_counts["positions"].mean())
-                / cost.seconds(counted["passes"].mean(), counted["positions"].mean()),
-                **speedup_of(base, m, run.seed),
-                "cost": float(np.interp(width, WIDTHS, cost.passes) / cost.passes[0]),
-                "encoder_share": cost.encoder * len(texts) / median(base),
-                "seconds": m.seconds.tolist(),
-            }
-        )
-    return rows
+    return [
+        {
+            "draft": draft,
+            "width": width,
+            "projection": projection,
+            "sentences": len(texts),
+            "identical": m.agreement(base),
+            "tokens_per_pass": float(greedy_counts["passes"].sum() / counted["passes"].sum()),
+            "predicted": cost.seconds(greedy_counts["passes"].mean(), greedy_counts["positions"].mean())
+            / cost.seconds(counted["passes"].mean(), counted["positions"].mean()),
+            **speedup_of(base, m, run.seed),
+            "cost": float(np.interp(width, WIDTHS, cost.passes) / cost.passes[0]),
+            "encoder_share": cost.encoder * len(texts) / median(base),
+            "seconds": m.seconds.tolist(),
+        }
+        for (draft, width, projection), m, counted in zip(sessions, timings, counts, strict=True)
+    ]

@@ -81,18 +81,18 @@ def figure1(run: Run) -> pd.DataFrame:
         fed = [2] * network.tokens_per_step + slots[: -network.tokens_per_step]
         names = ["BOS", "EOS"][: network.tokens_per_step] + [words[i - 3] for i in slots[: -network.tokens_per_step]]
         dependence = _dependence(network, fed)
-        for query, key in np.ndindex(dependence.shape):
-            rows.append(
-                {
-                    "name": f"{system}, {names[query]} sees {names[key]}",
-                    "system": system,
-                    "query": query,
-                    "key": key,
-                    "query_token": names[query],
-                    "key_token": names[key],
-                    "sees": bool(dependence[query, key]),
-                }
-            )
+        rows += [
+            {
+                "name": f"{system}, {names[query]} sees {names[key]}",
+                "system": system,
+                "query": query,
+                "key": key,
+                "query_token": names[query],
+                "key_token": names[key],
+                "sees": bool(dependence[query, key]),
+            }
+            for query, key in np.ndindex(dependence.shape)
+        ]
     return systems_table(rows, run)
 
 
@@ -398,18 +398,16 @@ def lossless(run: CorpusRun) -> pd.DataFrame:
     sources = [verifying.encode([text], *DIRECTION) for text in spread_over(texts, TIMED[run.scale])]
     timings = run.measure([decoder_system(s, n) for n, s in sessions.items()], sources, runs=RUNS[run.scale])
     draft_passes = float(counts["bidirectional alone"]["passes"].mean())
-    rows = []
-    for m in timings:
-        counted = counts[m.name]
-        rows.append(
-            {
-                "name": m.name,
-                "sentences": len(texts),
-                "identical": same_share(counted["ids"], counts["greedy"]["ids"]),
-                **timing_columns(timings[0], m, run.seed),
-                "passes": float(counted["passes"].mean()),
-                "draft_passes": draft_passes if m.name.startswith("drafted") else 0.0,
-                "tokens_per_pass": float(counted["tokens"].sum() / counted["passes"].sum()),
-            }
-        )
+    rows = [
+        {
+            "name": m.name,
+            "sentences": len(texts),
+            "identical": same_share(counted["ids"], counts["greedy"]["ids"]),
+            **timing_columns(timings[0], m, run.seed),
+            "passes": float(counted["passes"].mean()),
+            "draft_passes": draft_passes if m.name.startswith("drafted") else 0.0,
+            "tokens_per_pass": float(counted["tokens"].sum() / counted["passes"].sum()),
+        }
+        for m, counted in zip(timings, counts.values(), strict=True)
+    ]
     return systems_table(rows, run, (verifying, drafting))

@@ -12,7 +12,6 @@ import pandas as pd
 
 from fastdecode_lib.core import Source, Usage
 from fastdecode_lib.measuring.comparing import decoder_system
-from fastdecode_lib.measuring.referee import noisy
 from fastdecode_lib.measuring.widths import pass_cost
 from fastdecode_lib.papers.parallel_decoding import printed
 from fastdecode_lib.papers.parallel_decoding.printed import GREEDY, HGJ3, PGJ3, PJ
@@ -27,7 +26,7 @@ from fastdecode_lib.papers.parallel_decoding.runs import (
 from fastdecode_lib.papers.run import ModelRun, Scale, ThreadedRun, experiment, table_of
 from fastdecode_lib.papers.shared.batches import batches, session_system
 from fastdecode_lib.papers.shared.random_models import OPUS, marian_shape, random_network
-from fastdecode_lib.papers.shared.rows import median, ratio_of
+from fastdecode_lib.papers.shared.rows import median, width_rows
 from fastdecode_lib.translation import Session
 
 _MBART = marian_shape(width=1024, feed_forward=4096, heads=16, layers=(0, 12), vocabulary=250_054, positions=1024)
@@ -49,21 +48,12 @@ def cost(run: ThreadedRun) -> pd.DataFrame:
         for name, shape in GEOMETRIES.items():
             steps = 10 if shape.width < 1000 else 2
             networks[f"{name}, random weights"] = (partial(random_network, shape, run.seed, model.device), steps)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, (make, steps) in networks.items():
         timings = pass_cost(
             make(), widths, steps=steps, rounds=rounds, threads=run.threads, seed=run.seed, progress=run.progress
         )
-        for width, m in zip(widths, timings, strict=True):
-            rows.append(
-                {
-                    "name": name,
-                    "width": width,
-                    **ratio_of("cost", m.seconds, timings[0].seconds, run.seed),
-                    "milliseconds": 1000 * median(m) / steps,
-                    "note": "noisy" if noisy(m, timings[0]) else "",
-                }
-            )
+        rows += width_rows(name, widths, timings, steps, run.seed)
     return table_of(rows, run, model, rounds=rounds)
 
 

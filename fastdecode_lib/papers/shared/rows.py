@@ -23,6 +23,22 @@ def paper_rows(printed: Mapping[str, Sequence[Any]], *columns: str, suffix: str 
     ]
 
 
+def width_rows(
+    name: str, widths: Sequence[int], timings: Sequence[Measurement], steps: int, seed: int
+) -> list[dict[str, Any]]:
+    """Rows of the cost of a pass by its width, the first width's as 1, from `widths.pass_cost`."""
+    return [
+        {
+            "name": name,
+            "width": width,
+            **ratio_of("cost", m.seconds, timings[0].seconds, seed),
+            "milliseconds": 1000 * median(m) / steps,
+            "note": "noisy" if noisy(m, timings[0]) else "",
+        }
+        for width, m in zip(widths, timings, strict=True)
+    ]
+
+
 def median(m: Measurement) -> float:
     """Median seconds of a run."""
     return float(np.median(m.seconds))

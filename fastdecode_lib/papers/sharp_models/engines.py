@@ -25,7 +25,7 @@ from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.measuring.widths import pass_cost
 from fastdecode_lib.papers.run import CorpusRun, ModelRun, Run, Scale, ThreadedRun, experiment, table_of
 from fastdecode_lib.papers.shared.random_models import OPUS, TOY, random_checkpoint
-from fastdecode_lib.papers.shared.rows import median, ratio_of
+from fastdecode_lib.papers.shared.rows import median, ratio_of, width_rows
 from fastdecode_lib.papers.sharp_models.ctranslate2_worker import BACKENDS, NotComputed, Worker
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.text.tokenizers import padded
@@ -288,18 +288,8 @@ def pass_costs(run: ModelRun, *, size: Size | None = None, folder: Path = FOLDER
                 loaded.network, WIDTHS, steps=geometry.passes, rounds=size.rounds, seed=run.seed, progress=run.progress
             )
             seconds[f"{geometry.name}, {label}"] = [m.seconds.tolist() for m in timings]
-            for width, m in zip(WIDTHS, timings, strict=True):
-                rows.append(
-                    {
-                        "name": f"{geometry.name}, {label}",
-                        "geometry": geometry.name,
-                        "system": label,
-                        "width": width,
-                        **ratio_of("cost", m.seconds, timings[0].seconds, run.seed),
-                        "milliseconds": 1000 * median(m) / geometry.passes,
-                        "note": "noisy" if noisy(m, timings[0]) else "",
-                    }
-                )
+            costs = width_rows(f"{geometry.name}, {label}", WIDTHS, timings, geometry.passes, run.seed)
+            rows += (row | {"geometry": geometry.name, "system": label} for row in costs)
     return _table(rows, run, size, name, seconds=seconds, passes=size.passes)
 
 

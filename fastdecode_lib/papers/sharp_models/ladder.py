@@ -335,16 +335,15 @@ def training_cost(run: Run) -> pd.DataFrame:
 
         calls[name] = update
     timings = _interleaved(calls, 5 if geometry.size == "paper" else 3)
-    rows = []
-    for name, times in timings.items():
-        rows.append(
-            {
-                "name": name,
-                "milliseconds": 1e3 * float(np.median(times)),
-                **ratio_of("time_over_s4", times, timings["S4"], run.seed),
-                "paper_time_over_s4": devlin_2017.TRAINING if name == "S7" else None,
-            }
-        )
+    rows = [
+        {
+            "name": name,
+            "milliseconds": 1e3 * float(np.median(times)),
+            **ratio_of("time_over_s4", times, timings["S4"], run.seed),
+            "paper_time_over_s4": devlin_2017.TRAINING if name == "S7" else None,
+        }
+        for name, times in timings.items()
+    ]
     return table_of(rows, run, batch=batch, words=length, size="small")
 
 

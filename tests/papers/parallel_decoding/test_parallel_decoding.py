@@ -186,9 +186,7 @@ def test_each_sentence_is_told_its_own_length(model: TranslationModel) -> None:
 def test_runs_are_made_once(
     tables: dict[str, pd.DataFrame], model: TranslationModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "fastdecode_lib.papers.parallel_decoding.runs.measure", lambda *_, **__: pytest.fail("measured again")
-    )
+    monkeypatch.setattr("fastdecode_lib.papers.run.measure", lambda *_, **__: pytest.fail("measured again"))
     changed = runs(Scale.TINY, model=model)
     changed["bleu"] = 0.0
     assert (runs(Scale.TINY, model=model).bleu > 0).any()

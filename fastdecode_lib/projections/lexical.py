@@ -128,13 +128,13 @@ class Lexical:
             If the lexicon is another vocabulary's, the model has several outputs, or a number is out of range.
         """
         vocabulary, source_words = only_output(model).vocabulary, lexicon.source_vocabulary
-        for side, words, expected in (
+        for side, known, expected in (
             ("target", lexicon.vocabulary, vocabulary),
             ("source", source_words, source_vocabulary(model, source_words)),
         ):
-            if words != expected:
+            if known != expected:
                 raise ValueError(
-                    f"The lexicon is of another vocabulary: got one of {words} {side} words, the model has {expected}. Use the "
+                    f"The lexicon is of another vocabulary: got one of {known} {side} words, the model has {expected}. Use the "
                     "lexicon saved with the model."
                 )
         for name, value, least in (("top", top, 1), ("frequent", frequent, 0)):

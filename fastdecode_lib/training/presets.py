@@ -1,4 +1,4 @@
-"""Recipes of the bundled models; one file because training, cards and loading read one list."""
+"""Recipes of the bundled models, which training, cards and loading read."""
 
 import math
 from dataclasses import dataclass, field

@@ -81,7 +81,7 @@ EXPERIMENTS = (
         columns(
             "system updates",
             Column("chrf", "chrF, dev"),
-            Column("muon_share", "Muon's updates for it"),
+            Column("muon_share", "Muon's updates for it", share=True, digits=0),
         ),
         arrange=measured_rows,
         note="Single-token L2R, batches of 3,000 tokens in the same order, one thread. With Muon the rates fall to zero after "

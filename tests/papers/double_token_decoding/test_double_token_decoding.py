@@ -295,7 +295,7 @@ def test_two_recipes_are_compared_by_the_updates_to_a_score(tmp_path: Path, monk
     trained_run(tmp_path, "single-l2r-adamw", (20.0, 45.0))
     frame = quality.recipes().set_index("name")
     assert frame.processor_minutes["single-l2r-muon, 300"] == 150
-    assert frame.muon_share["single-l2r-adamw, 900"] == pytest.approx((300 + 1500) / 2 / 900)
+    assert frame.muon_share["single-l2r-adamw, 3,300"] == pytest.approx((300 + 1500) / 2 / 3300)
     assert np.isnan(frame.muon_share["single-l2r-adamw, 300"]), "Muon was not seen at so low a score"
 
 

@@ -30,6 +30,9 @@ SHORTEST, LONGEST = 16, 512
 """Passes between two probes of another width: the number doubles as long as probes do not change the best width."""
 SPREAD = 8
 """First passes of a sentence over which probes are spread, since drafts for its first slots are unlike later ones."""
+BURST = 16
+"""Passes that a probe lasts for one sentence, fewer for more of them: the first ones find code and tables out of the caches, and
+are slower than those of a decoding that drafts all the time."""
 MANY = 8
 """Rows of a large batch, where drafts seldom pay: from the start only one of `SHORTEST` passes tries two slots."""
 STEADY = 16
@@ -96,22 +99,31 @@ class Probes:
     """When batches of similar size try another width."""
 
     def __init__(self) -> None:
-        self.passes, self.last_probe, self.number, self.period = 0, 0, 0, SHORTEST
+        self.passes, self.next_probe, self.number, self.period = 0, SHORTEST, 0, SHORTEST
         self.two_slot_passes, self.previous_best = 0, 0
         """Passes of two slots that were tried before any was timed, and the best width at the last probe."""
+        self.probed, self.probe_ends = 1, 0
+        """The width of the latest probe, and the pass up to which it lasts."""
 
     @property
     def due(self) -> bool:
         """Whether it is time for a probe."""
-        return self.passes - self.last_probe >= self.period
+        return self.passes >= self.next_probe
 
-    def width(self, best: int, most: int) -> int:
-        """A width other than the best: by turns 1, the next smaller and the next larger one."""
+    @property
+    def lasts(self) -> bool:
+        """Whether a probe goes on."""
+        return self.passes < self.probe_ends
+
+    def width(self, best: int, most: int, rows: int) -> int:
+        """A width other than the best, for a probe that begins: by turns 1, the next smaller and the next larger one."""
         self.period = min(LONGEST, 2 * self.period) if best == self.previous_best else SHORTEST
-        self.last_probe, self.number, self.previous_best = self.passes, self.number + 1, best
+        self.probe_ends = self.passes + max(1, BURST // rows)
+        self.next_probe, self.number, self.previous_best = self.probe_ends + self.period, self.number + 1, best
         index = WIDTHS.index(best)
         widths = [width for width in (1, *WIDTHS[max(1, index - 1) : index + 2]) if width != best and width <= most]
-        return widths[self.number % len(widths)] if widths else best
+        self.probed = widths[self.number % len(widths)] if widths else best
+        return self.probed
 
 
 class Experience:
@@ -169,22 +181,29 @@ class Experience:
         if self._tries_two_slots(rows, probes):
             probes.two_slot_passes += 1
             return 2
+        if probes.lasts:
+            return probes.probed
         best = self.best(rows, most)
-        return probes.width(best, most) if probes.due and place >= probes.number % SPREAD else best
+        return probes.width(best, most, rows) if probes.due and place >= probes.number % SPREAD else best
 
     def _tries_two_slots(self, rows: int, probes: Probes) -> bool:
         """Whether to try two slots because such passes were not timed yet; not for ever, since there may be no drafts."""
-        due = rows < MANY or probes.passes >= SHORTEST * (probes.two_slot_passes + 1)
-        return due and not self.seconds.known(2 * rows) and probes.two_slot_passes < 3 * ENOUGH
+        tried = probes.two_slot_passes
+        if rows < MANY:
+            return tried < max(3 * ENOUGH, BURST // rows) and (tried > 0 or not self.seconds.known(2 * rows))
+        due = probes.passes >= SHORTEST * (tried + 1)
+        return due and not self.seconds.known(2 * rows) and tried < 3 * ENOUGH
 
     def best(self, rows: int, most: int = WIDTHS[-1]) -> int:
-        """The width with the highest expected speedup, kept for `STEADY` passes."""
+        """The width with the highest expected speedup, kept for `STEADY` passes, and as long as no other is much better."""
         width, valid_until = self.widths.get(rows, (0, 0))
         if width == 0 or self.passes >= valid_until:
             fewer = 1 if rows < MANY else 0
             timed = [w for w in WIDTHS if w <= most and self.seconds.known(rows * max(1, w - fewer))]
             speedups = {w: self.speedup(rows, w) for w in timed}
-            width = max(speedups, key=speedups.__getitem__, default=1)
+            previous, width = width, max(speedups, key=speedups.__getitem__, default=1)
+            if speedups and GAIN * speedups.get(previous, 0.0) >= speedups[width]:
+                width = previous
             width = width if speedups and speedups[width] >= GAIN else 1
             self.widths[rows] = width, self.passes + STEADY
         return width
@@ -194,7 +213,7 @@ class Experience:
         probes = self.sizes[rows.bit_length()]
         if not self.seconds.known(rows) or self._tries_two_slots(rows, probes):
             return most == 1
-        return not probes.due and self.best(rows, most) == 1
+        return not probes.due and not probes.lasts and self.best(rows, most) == 1
 
     def decoded(self, rows: int, passes: int) -> None:
         """Count passes that greedy decoding's own loop made."""

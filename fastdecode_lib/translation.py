@@ -57,9 +57,37 @@ class Translation:
 
 
 @overload
-def translate(model: TranslationModel, text: str, **options: Any) -> Translation: ...
+def translate(
+    model: TranslationModel,
+    text: str,
+    *,
+    source: str | None = ...,
+    target: str | None = ...,
+    decoder: registry.Spec | None = ...,
+    projection: str | Projection | None = ...,
+    verify: bool = ...,
+    observe: bool = ...,
+    batch: int | None = ...,
+    threads: int | None = ...,
+    progress: bool = ...,
+    **limits: Any,
+) -> Translation: ...
 @overload
-def translate(model: TranslationModel, text: Iterable[str], **options: Any) -> list[Translation]: ...
+def translate(
+    model: TranslationModel,
+    text: Iterable[str],
+    *,
+    source: str | None = ...,
+    target: str | None = ...,
+    decoder: registry.Spec | None = ...,
+    projection: str | Projection | None = ...,
+    verify: bool = ...,
+    observe: bool = ...,
+    batch: int | None = ...,
+    threads: int | None = ...,
+    progress: bool = ...,
+    **limits: Any,
+) -> list[Translation]: ...
 def translate(
     model: TranslationModel,
     text: str | Iterable[str],

@@ -18,6 +18,7 @@ WIDE, HIGH = 640.0, 340.0
 _MARK = 8.0
 _NEAR, _FAR = 10.0, 40.0
 _LARGER = 1.3
+"""A plot of the site beside the smallest."""
 
 Box = tuple[float, float, float, float]
 """Left, right, bottom, top."""

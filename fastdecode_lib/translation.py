@@ -208,6 +208,7 @@ class Session:
             remedy = f"fastdecode_lib.load({model!r})" if isinstance(model, str) else "what fastdecode_lib.load returns"
             raise ValueError(f"A loaded translation model is needed: got {model!r}. Use {remedy}.")
         source, target = model.direction(source, target)
+        limits = {name: limit for name, limit in limits.items() if limit is not None}
         decoder = registry.usual(model.network) if decoder is None else decoder
         parsed = registry.decoder(decoder)
         name = decoder if isinstance(decoder, str) else registry.describe(parsed)

@@ -216,6 +216,8 @@ def _frontier(rows: Any) -> Any:
     moved = labels.apart(places, labels.LINE, labels.WIDE)
     names = {label.text: label for label in figure.layout.annotations}
     for method, place, beside in zip(lossless["method"], places, moved, strict=True):
+        if method not in names:
+            continue
         names[method].update(y=1, xanchor="left", yanchor="bottom", textangle=-45, yshift=4, xshift=beside - place - 4)
     figure.update_layout(height=560)
     figure.update_xaxes(range=[0, furthest])

@@ -100,8 +100,10 @@ class Probes:
 
     def __init__(self) -> None:
         self.passes, self.next_probe, self.number, self.period = 0, SHORTEST, 0, SHORTEST
-        self.two_slot_passes, self.previous_best = 0, 0
-        """Passes of two slots that were tried before any was timed, and the best width at the last probe."""
+        self.two_slot_passes = 0
+        """Passes of two slots that were tried at the beginning."""
+        self.previous_best: dict[int, int] = {}
+        """The best width at the last probe, by rows."""
         self.probed, self.probe_ends = 1, 0
         """The width of the latest probe, and the pass up to which it lasts."""
 
@@ -117,13 +119,18 @@ class Probes:
 
     def width(self, best: int, most: int, rows: int) -> int:
         """A width other than the best, for a probe that begins: by turns 1, the next smaller and the next larger one."""
-        self.period = min(LONGEST, 2 * self.period) if best == self.previous_best else SHORTEST
-        self.probe_ends = self.passes + max(1, BURST // rows)
-        self.next_probe, self.number, self.previous_best = self.probe_ends + self.period, self.number + 1, best
+        self.period = SHORTEST if best != self.previous_best.get(rows, best) else min(LONGEST, 2 * self.period)
+        self.number, self.previous_best[rows] = self.number + 1, best
         index = WIDTHS.index(best)
         widths = [width for width in (1, *WIDTHS[max(1, index - 1) : index + 2]) if width != best and width <= most]
         self.probed = widths[self.number % len(widths)] if widths else best
+        self.probe_ends = self.passes + max(1, BURST // rows)
+        self.next_probe = self.probe_ends + self.period
         return self.probed
+
+    def begins(self, place: int) -> bool:
+        """Whether a probe begins at pass number `place` of a batch: spread over the first passes, or long overdue."""
+        return self.due and (place >= self.number % SPREAD or self.passes >= self.next_probe + SHORTEST)
 
 
 class Experience:
@@ -184,10 +191,10 @@ class Experience:
         if probes.lasts:
             return probes.probed
         best = self.best(rows, most)
-        return probes.width(best, most, rows) if probes.due and place >= probes.number % SPREAD else best
+        return probes.width(best, most, rows) if probes.begins(place) else best
 
     def _tries_two_slots(self, rows: int, probes: Probes) -> bool:
-        """Whether to try two slots because such passes were not timed yet; not for ever, since there may be no drafts."""
+        """Whether to try two slots at the beginning, to time such passes; not for ever, since there may be no drafts."""
         tried = probes.two_slot_passes
         if rows < MANY:
             return tried < max(3 * ENOUGH, BURST // rows) and (tried > 0 or not self.seconds.known(2 * rows))
@@ -202,7 +209,7 @@ class Experience:
             timed = [w for w in WIDTHS if w <= most and self.seconds.known(rows * max(1, w - fewer))]
             speedups = {w: self.speedup(rows, w) for w in timed}
             previous, width = width, max(speedups, key=speedups.__getitem__, default=1)
-            if speedups and GAIN * speedups.get(previous, 0.0) >= speedups[width]:
+            if speedups and speedups.get(previous, 0.0) >= GAIN and GAIN * speedups[previous] >= speedups[width]:
                 width = previous
             width = width if speedups and speedups[width] >= GAIN else 1
             self.widths[rows] = width, self.passes + STEADY

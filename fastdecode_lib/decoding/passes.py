@@ -171,7 +171,9 @@ def decode_rows(
             watcher.begin(vectors)
         single = None if pace is None else Single(pace.outputs(members), model, chooser, constraints, first)
         call = yield from passes(members, model, state, chooser, first, call, clock, observers, pace, single)
-    return tuple(sentence.hypothesis for sentence in sentences if sentence.hypothesis is not None)
+    hypotheses = tuple(sentence.hypothesis for sentence in sentences)
+    assert None not in hypotheses
+    return hypotheses  # type: ignore[return-value]
 
 
 def passes(

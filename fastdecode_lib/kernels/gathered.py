@@ -110,7 +110,8 @@ def best_active(  # type: ignore[no-untyped-def]
 
 
 CLUSTERS, ROUTER, TABLE, FIRSTS, COUNTS, MEMBERS, SCREEN = range(7)
-"""Record of a screen: the number of clusters, and the addresses of the arrays that `best_active` reads."""
+"""Record of a screen: the number of clusters, and the addresses of the arrays that `best_active` reads; its fields and their
+number."""
 
 
 @kernel

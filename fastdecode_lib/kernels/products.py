@@ -68,7 +68,7 @@ class Product:
             y = torch.ops.mkldnn._linear_pointwise.default(flat, self.packed, self.bias, "none", [], "")
         else:
             y = flat @ self.matrix if self.bias is None else torch.addmm(self.bias, flat, self.matrix)
-        return y.view(*x.shape[:-1], -1)
+        return y.view(*x.shape[:-1], self.shape[0])
 
 
 def _packs(weight: Tensor) -> bool:

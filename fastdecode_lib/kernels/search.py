@@ -32,7 +32,7 @@ def best_greedy(hidden, entries, members, budget, heap, stored, room, asked, res
     budget : int
         Distinct candidates.
     heap : float32 (D + 1,), int64 (D + 1,), int64 (D + 1,)
-        Room: the next product of every column, the column, both negated so that the largest product is on top, and positions.
+        Room: the next product of every column and the column, both negated: the largest product is on top; and positions.
     """
     products, columns, positions = heap
     places, slots = room[1], room[3]

@@ -144,7 +144,7 @@ def evaluate(
         model,
         tuple(sorted((settings or {}).items())),
         (source, target),
-        tuple(sorted(limits.items())),
+        tuple(sorted((name, limit) for name, limit in limits.items() if limit is not None)),
         (checkpoint.fingerprint, fitted_hash),
     )
     sessions = _sessions(job, product(decoders, projections))

@@ -54,7 +54,7 @@ def check_groups(filled: np.ndarray, feeding: np.ndarray, group: int) -> None:
 class Slots:
     """Base of a `core.State`: how far each row is filled, which slots the last step fed, and the checks of both.
 
-    A subclass has `filled`, `before_step` and `max_slots`, or its own `capacity`, and moves its cache entries in `keep`.
+    A subclass has `filled` and `before_step`, `max_slots` or a `capacity` of its own, and moves its cache entries in `keep`.
     """
 
     max_slots: int

@@ -16,10 +16,14 @@ class Headline:
 
     Attributes
     ----------
-    stem, method : str
-        Stem of its paper, and its name in the chart and the tables.
-    result, where : str and mapping of column to value
-        ``STEM.TABLE``, and the selector of the row.
+    stem : str
+        Stem of its paper.
+    method : str
+        Its name in the chart and the tables.
+    result : str
+        ``STEM.TABLE``, a committed result.
+    where : mapping of column to value
+        The result's row.
     command : str
         Code or option to type, in Markdown; a method without it is only in the chart.
     speedup, unchanged : str

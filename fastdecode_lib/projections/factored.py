@@ -130,8 +130,8 @@ class Adaptive(Fitted):
         layer, vocabulary = cls.load(Path(file).expanduser()), model.outputs[0].vocabulary
         if layer.vocabulary != vocabulary:
             raise ValueError(
-                f"The projection in {file} is another model's: it has {layer.vocabulary} tokens, the model {vocabulary}. Train it "
-                "on contexts of this model."
+                f"The projection in {file} is another model's: it has {layer.vocabulary} tokens, the model {vocabulary}. Make "
+                "one from this model's output layer."
             )
         return layer
 
@@ -272,7 +272,7 @@ def _check_shapes(
 ) -> None:
     """Check that the arguments of `Adaptive.fit` fit each other."""
     vocabulary, width = weight.shape
-    if contexts.ndim != 2 or contexts.shape[1] != width:
+    if contexts.ndim != 2 or contexts.shape[1] != width or not len(contexts):
         raise ValueError(
             f"adaptive needs contexts (N, {width}) for an output layer of {weight.shape}: got {contexts.shape}. Give those that "
             "were recorded with it."
@@ -288,8 +288,8 @@ def _check_shapes(
         raise ValueError(f"adaptive counts {vocabulary} tokens: got counts {counts.shape}. Give one for each token.")
     if counts.sum() < head:
         raise ValueError(
-            f"adaptive counts tokens to find the {head} frequent ones of its head: got {counts.sum()} contexts. Record more, "
-            "or use a smaller head."
+            f"adaptive counts tokens to find the {head} frequent ones of its head: got {counts.sum()} counted. Count "
+            "more, or use a smaller head."
         )
     if not np.isfinite(contexts).all():
         raise ValueError("Contexts must be finite: got NaN or infinity. Record them again.")

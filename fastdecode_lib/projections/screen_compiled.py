@@ -9,6 +9,13 @@ import numpy as np
 
 from fastdecode_lib.core import Candidates, OfAnySource
 from fastdecode_lib.kernels.gathered import (
+    CLUSTERS,
+    COUNTS,
+    FIRSTS,
+    MEMBERS,
+    ROUTER,
+    SCREEN,
+    TABLE,
     active_log_probabilities,
     active_products,
     best_active,
@@ -72,9 +79,18 @@ class _SetMatrix:
 
     def record_with(self, router: Matrix, clusters: int) -> np.ndarray:
         """Addresses of the router and of all arrays, as `kernels.gathered.best_of_nearest` reads them."""
-        arrays = router.record, self.table, self.firsts, self.counts, self.members
-        assert all(array.dtype == np.int64 and array.flags.c_contiguous for array in arrays)
-        return np.array([clusters, *(array.ctypes.data for array in arrays)], dtype=np.int64)
+        arrays = {
+            ROUTER: router.record,
+            TABLE: self.table,
+            FIRSTS: self.firsts,
+            COUNTS: self.counts,
+            MEMBERS: self.members,
+        }
+        assert all(array.dtype == np.int64 and array.flags.c_contiguous for array in arrays.values())
+        record = np.zeros(SCREEN, dtype=np.int64)
+        record[CLUSTERS] = clusters
+        record[list(arrays)] = [array.ctypes.data for array in arrays.values()]
+        return record
 
 
 class ScreenScorer(OfAnySource):

@@ -4,7 +4,6 @@ import json
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -114,7 +113,7 @@ class Fitted(OfAnySource, ABC):
 
     def __reduce__(self) -> Any:
         """A copy has its own buffers."""
-        return partial(type(self), **{item.name: getattr(self, item.name) for item in fields(self) if item.init}), ()
+        return _rebuilt, (type(self), {item.name: getattr(self, item.name) for item in fields(self) if item.init})
 
     # --------------------------------------------------------------------------------------------------------- files
 
@@ -173,6 +172,10 @@ class Fitted(OfAnySource, ABC):
             name: to_matrix(name, tensors) for name in {n.split(".")[0] for n in tensors if "." in n}
         }
         return cls(**(arrays | matrices | knobs))
+
+
+def _rebuilt(cls: Any, values: dict[str, Any]) -> Any:
+    return cls(**values)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

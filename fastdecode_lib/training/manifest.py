@@ -49,7 +49,12 @@ def _fingerprints(content: Any) -> Iterator[str]:
 def refresh(folder: Path = FOLDER, results: Path | None = None) -> list[Record]:
     """Rewrite the manifest: where each model is, checksums of its files, and the results that name it.
 
-    Records that no result names and that are not shipped are dropped; weights that a result names need a record.
+    Records that no result names and that are not shipped are dropped.
+
+    Raises
+    ------
+    ValueError
+        If a result names weights without a record.
     """
     results_of = results_by_fingerprint(results)
     shipped = {find_checkpoint(path).fingerprint: (name, BUNDLED, path) for name, path in bundled().items()}

@@ -88,12 +88,18 @@ def test_probes_last_a_while_and_less_in_batches():
 
 
 def test_widths_that_gain_about_the_same_do_not_take_turns():
-    known = experienced(lambda positions: 1.0 + 0.1 * positions, right=2)
-    chosen = known.best(1)
-    known.passes += STEADY
-    for _ in range(ENOUGH * 4):
-        known.seconds.add(chosen, 1.02 * (1.0 + 0.1 * chosen))
-    assert known.best(1) == chosen == 3
+    for first, second in ((3, 4), (4, 3)):
+        known = experienced()
+        gains = {1: 1.0, first: 1.30, second: 1.29}
+        known.speedup = lambda rows, width, gains=gains: gains.get(width, 0.9)  # type: ignore[method-assign,misc]
+        assert known.best(1) == first
+        for gain, expected in ((1.32, first), (1.40, second)):
+            gains[second] = gain
+            known.passes += STEADY
+            assert known.best(1) == expected
+        gains |= {first: 1.05, second: 1.02}
+        known.passes += STEADY
+        assert known.best(1) == first, "a width that no longer pays is not kept"
 
 
 def test_what_batches_take_says_nothing_of_single_sentences():
@@ -113,16 +119,37 @@ def test_where_no_source_has_drafts_it_decodes_greedily():
     assert auto.experience.best(len(case.source)) == 1
 
 
-def test_probes_are_spread_over_a_sentence():
-    known = experienced(right=0)
-    places = []
-    for _ in range(40):
-        while known.greedy(1):
-            known.decoded(1, 9)
+def test_probes_begin_at_every_place_of_a_batch():
+    known, places = experienced(right=0), set()
+    for _ in range(60):
+        while known.greedy(8):
+            known.decoded(8, 9)
+        probing = False
         for place in range(9):
-            if known.width(1, place) > 1:
-                places.append(place)
-    assert set(places) == set(range(9))
+            wide = known.width(8, place) > 1
+            places |= {place} if wide and not probing else set()
+            probing = wide
+    assert places == set(range(8))
+
+
+@pytest.mark.parametrize("passes", [1, 4, 5])
+def test_short_sentences_are_probed_too(passes):
+    """Where a probe's place lies behind the end of a sentence, it begins all the same, and greedy decoding's loop comes back."""
+    known, wide, drafting = experienced(right=0), 0, 0
+    for _ in range(4_000 // passes):
+        if known.greedy(1):
+            known.decoded(1, passes)
+            continue
+        widths = [known.width(1, place) for place in range(passes)]
+        wide, drafting = wide + sum(width > 1 for width in widths), drafting + passes
+    assert wide >= 5 * BURST and drafting < 600
+
+
+def test_rows_of_unlike_best_widths_are_probed_as_seldom():
+    known = experienced(lambda positions: max(2.0, positions - 1), right=2, rows=(2, 3))
+    known.speedup = lambda rows, width: 1.5 if width == rows else 1.0  # type: ignore[method-assign]
+    widths = [(known.width(rows), rows) for _ in range(2_000) for rows in (2, 3)]
+    assert sum(width != rows for width, rows in widths) < 0.04 * len(widths)
 
 
 def test_widths_stay_within_the_limit():

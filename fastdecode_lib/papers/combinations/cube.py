@@ -138,6 +138,7 @@ def _measured(c: Combination, counts: Mapping[str, Any], timings: Timings, plain
         "tokens_per_pass": float(counted["tokens"].sum() / counted["passes"].sum()),
         **speedup_of(plain_timing, m, seed),
         "seconds": m.seconds.tolist(),
+        "baseline_seconds": plain_timing.seconds.tolist(),
     }
 
 

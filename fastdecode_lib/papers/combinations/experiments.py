@@ -8,7 +8,7 @@ from fastdecode_lib.papers.reading import pivoted
 
 SETUP = """\
 Every decoder with every projection that comes with four translation models, in every precision. Drafts are measured English to
-German. One thread, one sentence at a time, all systems of a table in turns in one process, medians with 95% intervals
+German. One thread, one sentence at a time, systems in turns with their baseline in one process, medians with 95% intervals
 over rounds; tokens a pass are greedy decoding's passes for each pass, on test sentences. Every output marked the same was compared
 token for token. `auto` was measured when the bundled model's weights were read in 32 bits; in 16, greedy decoding is faster."""
 CONCLUSION = Conclusion(

@@ -9,7 +9,6 @@ holds no more than it would between two steps of decoding.
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from importlib import metadata
 from typing import Any, cast
 
 import numpy as np
@@ -229,5 +228,8 @@ def gpu(run: DeviceRun) -> pd.DataFrame:
         "width": width,
         "runs": runs,
     }
-    facts |= {"triton": metadata.version("triton")} if importlib.util.find_spec("triton") else {}
+    if importlib.util.find_spec("triton"):
+        import triton
+
+        facts["triton"] = triton.__version__
     return table_of(pd.concat(parts, ignore_index=True), run, device=device_name(run.device), dtype=run.dtype, **facts)

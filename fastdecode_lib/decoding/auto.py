@@ -6,6 +6,7 @@ n-th draft token is accepted, and how long passes take by the positions that the
 whatever the widths are.
 """
 
+import sys
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -68,15 +69,20 @@ class PassTimes:
 
     def __init__(self) -> None:
         self.by_size: defaultdict[int, Times] = defaultdict(Times)
+        self.smallest, self.largest = sys.maxsize, 0
+        """Sizes with enough times."""
 
     def add(self, positions: int, seconds: float) -> None:
         """Add the seconds of a pass."""
-        self.by_size[_rounded(positions)].add(seconds)
+        size = _rounded(positions)
+        times = self.by_size[size]
+        times.add(seconds)
+        if len(times.latest) == ENOUGH:
+            self.smallest, self.largest = min(self.smallest, size), max(self.largest, size)
 
     def known(self, positions: int) -> bool:
         """Whether passes both at most and at least as large as this one were timed."""
-        sizes = [size for size, times in list(self.by_size.items()) if times.known]
-        return bool(sizes) and min(sizes) <= _rounded(positions) and positions <= max(sizes)
+        return self.smallest <= _rounded(positions) and positions <= self.largest
 
     def __call__(self, positions: int) -> float:
         """Seconds of a pass, interpolated between the sizes that were timed; ask `known` first."""
@@ -139,7 +145,8 @@ class Experience:
     def __init__(self) -> None:
         self.verified, self.accepted = np.zeros(WIDTHS[-1] - 1), np.zeros(WIDTHS[-1] - 1)
         """How often the n-th draft token was verified with all before it accepted, and how often it was accepted too."""
-        self.seconds = PassTimes()
+        self.seconds, self.greedy_seconds = PassTimes(), PassTimes()
+        """Of passes of the loop that drafts, and of greedy decoding's own, which does less beside its network."""
         self.drafting, self.preparing = Times(), Times()
         """Seconds to draft a token, and to prepare the drafts of a sentence."""
         self.tokens, self.outputs = 0.0, 0.0
@@ -174,7 +181,8 @@ class Experience:
         """Expected speedup over greedy decoding."""
         if width == 1:
             return 1.0
-        single, wide = self.seconds(rows), self.seconds(rows * width) + rows * (width - 1) * self.drafting.value
+        single = (self.greedy_seconds if self.greedy_seconds.known(rows) else self.seconds)(rows)
+        wide = self.seconds(rows * width) + rows * (width - 1) * self.drafting.value
         prepared = rows * self.preparing.value * self.outputs / max(1.0, self.tokens)
         return single / (wide / self.expected_tokens(width) + prepared)
 

@@ -169,7 +169,11 @@ def decode_rows(
         viewed: Any = model  # `core.Vectors` where there are watchers, which counting proxies pass on
         for watcher, vectors in zip(observers, viewed.source_vectors(encoded) if observers else (), strict=True):
             watcher.begin(vectors)
-        single = None if pace is None else Single(pace.outputs(members), model, chooser, constraints, first)
+        single = (
+            None
+            if pace is None
+            else Single(pace.outputs(members), model, chooser, constraints, first, pace.experience.greedy_seconds.add)
+        )
         call = yield from passes(members, model, state, chooser, first, call, clock, observers, pace, single)
     hypotheses = tuple(sentence.hypothesis for sentence in sentences)
     assert None not in hypotheses

@@ -20,6 +20,8 @@ class Single:
     ----------
     outputs : list of list of int
         The tokens of each row so far, which the loop appends to.
+    timed : callable, optional
+        Called after each pass but the first with the number of rows and the seconds of the pass.
     """
 
     def __init__(
@@ -29,13 +31,14 @@ class Single:
         chooser: Callable[..., Choice],
         constraints: Constraints,
         first_row: int,
+        timed: Callable[[int, float], None] | None = None,
     ):
         self.outputs, self.model, self.chooser = outputs, model, chooser
-        self.constraints, self.first_row = constraints, first_row
+        self.constraints, self.first_row, self.timed = constraints, first_row, timed
 
     def __call__(self, rows: Sequence[int], state: State, call: int, clock: float) -> Generator[Iteration, None, int]:
         """Decode these rows to their ends; return the number of the next pass."""
-        constraints, alive = self.constraints, np.array(rows)
+        constraints, alive, first = self.constraints, np.array(rows), call
         outputs = [self.outputs[row] for row in rows]
         last = np.array([[output[-1] if output else constraints.prefix[-1]] for output in outputs])
         while True:
@@ -43,7 +46,9 @@ class Single:
             slots = np.array([len(output) for output in outputs])
             choice = self.chooser(hidden[:, 0], slots, alive, ())
             tokens = choice.tokens.tolist()
-            seconds = (perf_counter() - clock) / len(alive)
+            seconds = perf_counter() - clock
+            if self.timed is not None and call > first:
+                self.timed(len(alive), seconds)
             for i, (row, output, token) in enumerate(zip(alive.tolist(), outputs, tokens, strict=True)):
                 output.append(token)
                 yield Iteration(
@@ -55,7 +60,7 @@ class Single:
                     tokens=choice.tokens[i : i + 1],
                     status=("settled",),
                     **choice.rows(slice(i, i + 1)),
-                    seconds=seconds,
+                    seconds=seconds / len(alive),
                 )
             clock = perf_counter()
             call += 1

@@ -48,6 +48,15 @@ def test_nothing_is_drafted_where_a_pass_costs_what_it_settles():
     assert experienced(right=0).greedy(1)
 
 
+def test_greedy_decodings_own_loop_is_what_drafting_must_beat():
+    known = experienced(lambda positions: 1.0 + 0.1 * positions, right=1)
+    assert known.best(1) > 1
+    for _ in range(ENOUGH):
+        known.greedy_seconds.add(1, 0.5)
+    known.passes += STEADY
+    assert known.best(1) == 1
+
+
 def test_one_sentence_and_a_batch_are_told_apart():
     known = experienced(lambda positions: max(4.0, positions), right=2)
     assert known.best(1) > 1 == known.best(8)

@@ -298,7 +298,7 @@ def test_knobs_of_svd_out_of_range_are_refused(knobs: dict[str, int], message: s
             r"contexts \(N, 15\) for an output layer of \(80, 15\): got \(100, 16\)\. Give those",
         ),
         ({"tails": 3}, "narrows 16 columns by 4 for each tail: got 3 tails, the last without a column. Use fewer"),
-        ({"head": 79, "counts": np.eye(80, dtype=int)[0], "tails": 1}, "got 1 contexts. Record"),
+        ({"head": 79, "counts": np.eye(80, dtype=int)[0], "tails": 1}, "got 1 counted. Count more"),
         ({"contexts": np.full((100, 16), np.nan)}, "Contexts must be finite: got NaN"),
     ],
 )

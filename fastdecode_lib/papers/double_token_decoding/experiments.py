@@ -86,8 +86,9 @@ EXPERIMENTS = (
         ),
         arrange=measured_rows,
         note="Single-token L2R, batches of 3,000 tokens in the same order. Both runs were made beside other jobs, the one with "
-        "Muon beside more of them, which its processor minutes count. With Muon the rates fall to zero after 1,500 updates, with AdamW alone they fall with the inverse square root of the update, so that the run could go on. Muon's "
-        "updates for it: the share of a row's updates with which Muon comes to its chrF.",
+        "Muon beside more of them, which its processor minutes count. With Muon the rates fall to zero after 1,500 updates, with "
+        "AdamW alone they fall with the inverse square root of the update, so that the run could go on. Muon's updates for it: the "
+        "share of a row's updates with which Muon comes to its chrF.",
         chart=Chart("updates", "chrf", group="system", from_zero=False, x_title="updates", y_title="chrF, dev"),
     ),
     Experiment(

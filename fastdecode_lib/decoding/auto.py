@@ -1,4 +1,4 @@
-"""Greedy decoding that drafts as many tokens as pay, by measuring while it decodes what passes cost and settle.
+"""Greedy decoding that drafts as many tokens as pay; one file because what was measured and the next width decide each other.
 
 A window of W slots (`fastdecode_lib.decoding.window`) pays when its passes settle more tokens than single passes would in the
 same time. Both depend on model, machine, number format, text and batch, so both are measured during decoding: how often the

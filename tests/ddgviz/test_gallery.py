@@ -376,7 +376,7 @@ def test_the_panel_and_two_decoders(voila: str, browser: Any, scheme: str) -> No
     sentence.fill(LIBRARY)
     sentence.press("Enter")
     page.wait_for_function("document.querySelector('.ddg-result')?.textContent.startsWith('Kannst')")
-    page.wait_for_function("document.querySelector('.ddgviz').dataset.pass === '4'")
+    page.wait_for_function("document.querySelector('.ddgviz').dataset.pass === '5'")
     assert page.locator(f'.ddgviz[data-theme="{scheme}"]:visible').count() == 1
     page.get_by_text("Python for this view").click()
     assert "fastdecode_lib" in page.locator(".ddg-code pre").inner_text()

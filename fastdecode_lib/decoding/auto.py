@@ -237,7 +237,7 @@ class Experience:
 
 
 class Pace:
-    """The width of every pass of one batch, by experience."""
+    """The width of every pass of one batch, by experience; satisfies `passes.Pace`."""
 
     def __init__(self, experience: Experience, most: int):
         self.experience, self.most, self.place = experience, most, 0
@@ -274,6 +274,10 @@ class Pace:
     def outputs(self, sentences: Sequence[Any]) -> list[list[int]]:
         """The tokens of these sentences so far, as lists to append to."""
         return [sentence.output for sentence in sentences]
+
+    def timed(self, rows: int, seconds: float) -> None:
+        """Take the seconds of a pass of greedy decoding's own loop."""
+        self.experience.greedy_seconds.add(rows, seconds)
 
     def rested(self, sentences: Sequence[Any], passes: int) -> None:
         """Complete sentences that greedy decoding's own loop has decoded to the end, and count its passes."""

@@ -6,16 +6,13 @@ about batches is here. Sentences that have ended leave the batch.
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Model, Passes, Projection, Source, State, Status
 from fastdecode_lib.decoding.choosing import Choice, choose
 from fastdecode_lib.decoding.single import Single
-
-if TYPE_CHECKING:
-    from fastdecode_lib.decoding.auto import Pace
 
 
 class Feed(NamedTuple):
@@ -114,6 +111,34 @@ class Watcher(Protocol):
         ...
 
 
+class Pace(Protocol):
+    """Choice of the width of every pass, from the times and accepted tokens of earlier passes."""
+
+    def feeds(self, sentences: Sequence[Any]) -> list[Feed]:
+        """Feeds of the next pass, one for each sentence."""
+        ...
+
+    def end(self, accepted: Sequence[Accepted]) -> None:
+        """Learn from the tokens that each sentence accepted."""
+        ...
+
+    def drafts(self, rows: int) -> bool:
+        """Whether to draft for this many sentences; if not, greedy decoding's own loop takes over."""
+        ...
+
+    def outputs(self, sentences: Sequence[Any]) -> list[list[int]]:
+        """The tokens of these sentences so far, as lists to append to."""
+        ...
+
+    def timed(self, rows: int, seconds: float) -> None:
+        """Take the seconds of a pass of greedy decoding's own loop."""
+        ...
+
+    def rested(self, sentences: Sequence[Any], passes: int) -> None:
+        """Take sentences whose outputs greedy decoding's own loop completed, and the number of its passes."""
+        ...
+
+
 Chooser = Callable[[Any, np.ndarray, np.ndarray, Sequence[Feed]], Choice]
 """Function of hidden vectors (N, D), slots (N,), rows (N,) and all feeds that chooses the tokens."""
 
@@ -149,7 +174,7 @@ def decode_rows(
     constraints: Constraints,
     observe: bool,
     watchers: Sequence[Watcher] = (),
-    pace: "Pace | None" = None,
+    pace: Pace | None = None,
 ) -> Passes:
     """Encode and decode a batch; row by row for models without ragged batches.
 
@@ -169,11 +194,7 @@ def decode_rows(
         viewed: Any = model  # `core.Vectors` where there are watchers, which counting proxies pass on
         for watcher, vectors in zip(observers, viewed.source_vectors(encoded) if observers else (), strict=True):
             watcher.begin(vectors)
-        single = (
-            None
-            if pace is None
-            else Single(pace.outputs(members), model, chooser, constraints, first, pace.experience.greedy_seconds.add)
-        )
+        single = None if pace is None else Single(pace.outputs(members), model, chooser, constraints, first, pace.timed)
         call = yield from passes(members, model, state, chooser, first, call, clock, observers, pace, single)
     hypotheses = tuple(sentence.hypothesis for sentence in sentences)
     assert None not in hypotheses
@@ -189,7 +210,7 @@ def passes(
     call: int = 0,
     clock: float | None = None,
     watchers: Sequence[Watcher] = (),
-    pace: "Pace | None" = None,
+    pace: Pace | None = None,
     single: Single | None = None,
 ) -> Generator[Iteration, None, int]:
     """Run passes until every sentence has its output; return the number of the next pass.

@@ -105,9 +105,9 @@ def test_what_the_conclusions_say_of_clusters_and_screens():
     assert (rows.min(), rows.max()) == (13, 22)
     alone, batch = "batch 1, beam 1", "batch 20, beam 2"
     told = {
-        ("table3", alone, "clustered"): ((1.7, 1.8), (0.97, 0.99), (0.0, 0.5)),
-        ("table3", batch, "clustered, shared"): ((1.3, 1.4), (0.96, 0.98), (-0.1, 0.5)),
-        ("table3", batch, "clustered"): ((1.2, 1.3), (0.9, 0.94), (0.0, 1.2)),
+        ("table3", alone, "clustered"): ((1.5, 1.6), (0.97, 0.99), (0.0, 0.5)),
+        ("table3", batch, "clustered, shared"): ((1.1, 1.3), (0.96, 0.98), (-0.1, 0.5)),
+        ("table3", batch, "clustered"): ((1.3, 1.4), (0.9, 0.94), (0.0, 1.2)),
         ("table4", batch, "clustered, shared"): ((1.2, 1.4), (0.85, 0.92), (0.0, 0.4)),
         ("table4", batch, "clustered"): ((1.2, 1.2), (0.7, 0.78), (-0.1, 0.4)),
     }
@@ -324,7 +324,7 @@ def test_the_papers_values_stand_in_our_rows():
     assert both[["name", "speedup", "paper_speedup"]].fillna(0).to_numpy().tolist() == [["a", 2, 3], ["b", 0, 4]]
     experiment = experiments()["parallel_decoding.table2"]
     wide = experiment.arrange(committed(experiment.name)).set_index("direction")
-    assert wide.loc["fi-en", "paper_jacobi"] == 0.88 and 1 < wide.loc["en-de", "window:width=5"] < 1.3
+    assert wide.loc["fi-en", "paper_jacobi"] == 0.88 and 0.9 < wide.loc["en-de", "window:width=5"] < 1.3
     experiment = experiments()["vocabulary_clusters.table1"]
     sizes = experiment.arrange(committed(experiment.name)).set_index("name")
     assert sizes.loc["en-es"].drop("kind").notna().all() and sizes.index.is_unique, (

@@ -134,6 +134,15 @@ def test_what_the_conclusions_say_of_clusters_and_screens():
     assert round(sized.speedup["quantised"], 1) == 4.4
 
 
+def test_what_the_conclusion_says_of_plain_blocks():
+    rows = committed("parallel_decoding.table1").query("kind == 'measured' and protocol == 'honest'")
+    means = rows.groupby(["name", "set"]).speedup.mean()
+    blocks = means[means.index.get_level_values("name").str.contains("gauss_seidel|hybrid")]
+    assert len(blocks) == 6 and _ends(blocks, 2) == (0.78, 0.86) and _ends(means["jacobi"], 2) == (0.25, 0.41)
+    saved = rows[rows.name == "window:width=5"].groupby("set").calls_ratio.mean()
+    assert _ends(saved) == (1.7, 1.8)
+
+
 def test_what_the_conclusion_says_of_learned_screens():
     said = committed("learning_to_screen.table3").set_index(["method", "set", "beam"])
     screened, exact = said.loc["screened"], said.loc["exact"]

@@ -283,16 +283,22 @@ class Constraints:
         cut = self.forced_end and self.exact_length is None and len(tokens) == self.max_length
         return "end" if tokens and tokens[-1] in self.end and not cut else "length"
 
+    def forces(self, slots: np.ndarray) -> bool:
+        """Whether the end may be forced at one of these slots."""
+        return bool((self.forced_end or self.exact_length) and slots.max() >= self.limit - 1)
+
     def forced(self, slots: np.ndarray) -> np.ndarray:
         """The id forced at each slot, -1 where the model is free; same shape as `slots`."""
-        last = self.exact_length or (self.max_length if self.forced_end else None)
-        return np.where(slots == last - 1, self.end[0], -1) if last else np.full_like(slots, -1)
+        return np.where((slots == self.limit - 1) & self.forces(slots), self.end[0], -1)
 
     def forbidden(self, slots: np.ndarray) -> np.ndarray | None:
         """The ids that must not be chosen: (M,) when the same at all slots (N,), else (N, M) padded with -1."""
-        always = np.array(self.banned, dtype=np.int64)
-        no_end = slots < (self.exact_length - 1 if self.exact_length else self.min_length)
-        if not no_end.any():
+        always, least = (
+            np.array(self.banned, dtype=np.int64),
+            self.exact_length - 1 if self.exact_length else self.min_length,
+        )
+        no_end = slots < least
+        if least == 0 or not no_end.any():
             return always if len(always) else None
         end = np.array(self.end, dtype=np.int64)
         if no_end.all():
@@ -314,8 +320,7 @@ class Lane:
     finished: bool = False
 
 
-@dataclass(frozen=True)
-class Iteration:
+class Iteration(NamedTuple):
     """Effect of one pass of the decoder network on one row.
 
     Attributes
@@ -344,7 +349,7 @@ class Iteration:
     sources : int64 array (W,) or None
         Position of the source token that each draft came from; -1 for none. Only for drafts that come from the source.
     positions : int
-        Target positions the pass computed for this row: W by default, more where several candidates were computed side by side.
+        Target positions the pass computed for this row: W, or more where several candidates were computed side by side.
     seconds : float
         Time the decoder spent on this pass.
     """
@@ -362,11 +367,8 @@ class Iteration:
     cluster: np.ndarray | None = None
     lanes: tuple[Lane, ...] | None = None
     sources: np.ndarray | None = None
-    positions: int = 0
+    positions: int = 1
     seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "positions", self.positions or len(self.slots))
 
 
 @dataclass(frozen=True)

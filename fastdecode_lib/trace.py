@@ -177,7 +177,7 @@ def iteration_from_dict(data: Mapping[str, Any]) -> Iteration:
         cluster=_array(data.get("cluster"), np.int64),
         lanes=None if lanes is None else tuple(Lane(**lane | {"tokens": tuple(lane["tokens"])}) for lane in lanes),
         sources=_array(data.get("sources"), np.int64),
-        positions=int(data.get("positions", 0)),
+        positions=int(data.get("positions", len(data["slots"]))),
         seconds=float(data.get("seconds", 0.0)),
     )
 

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, overload
@@ -344,7 +344,7 @@ class Session:
                 break
             trace = traces[iteration.row]
             if places:
-                iteration = replace(iteration, sources=places[iteration.row].find(iteration))
+                iteration = iteration._replace(sources=places[iteration.row].find(iteration))
             trace.iterations.append(iteration)
             lanes = [token for lane in iteration.lanes or () for token in lane.tokens]
             self._add_pieces(trace, {*iteration.tokens.tolist(), *iteration.drafts.tolist(), *lanes} - {-1})

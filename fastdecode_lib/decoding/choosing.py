@@ -1,15 +1,13 @@
 """The one place where a slot's token is chosen: every decoder applies the constraints at every slot of a pass."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastdecode_lib.core import Constraints, Decoder, Model, Scorer, Source
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """Greedy tokens of N slots, with the observed fields of `core.Iteration`."""
 
     tokens: np.ndarray
@@ -20,13 +18,13 @@ class Choice:
 
     def rows(self, indices: np.ndarray | slice) -> dict[str, Any]:
         """The observed fields of the slots at these indices, as keyword arguments of `core.Iteration`."""
-        fields = {
-            "probabilities": self.probabilities,
-            "margins": self.margins,
-            "num_active": self.num_active,
-            "cluster": self.cluster,
+        _, *observed = self
+        return {
+            name: None if values is None else values[indices] for name, values in zip(_OBSERVED, observed, strict=True)
         }
-        return {name: None if values is None else values[indices] for name, values in fields.items()}
+
+
+_OBSERVED = Choice._fields[1:]
 
 
 def choose(scorer: Scorer, hidden: Any, slots: np.ndarray, constraints: Constraints, observe: bool) -> Choice:
@@ -36,10 +34,14 @@ def choose(scorer: Scorer, hidden: Any, slots: np.ndarray, constraints: Constrai
     finds no allowed token ends the sentence.
     """
     candidates = scorer.top_k(hidden, 2 if observe else 1, constraints.forbidden(slots), normalise=observe)
-    forced = constraints.forced(slots)
-    free = forced < 0
-    best = np.where(candidates.ids[:, 0] >= 0, candidates.ids[:, 0], constraints.end[0])
-    tokens = np.where(free, best, forced)
+    tokens: np.ndarray = candidates.ids[:, 0]
+    free: np.ndarray | bool = True
+    if tokens.min() < 0:
+        tokens = np.where(tokens >= 0, tokens, constraints.end[0])
+    if constraints.forces(slots):
+        forced = constraints.forced(slots)
+        free = forced < 0
+        tokens = np.where(free, tokens, forced)
     if not observe:
         return Choice(tokens, None, None, candidates.num_active, candidates.cluster)
     assert candidates.log_normaliser is not None

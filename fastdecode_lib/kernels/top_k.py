@@ -54,8 +54,13 @@ def best_tokens(  # type: ignore[no-untyped-def]
         Results.
     log_normaliser : float64 array (N,) or (0,)
         Filled if it has room; banned tokens count.
+
+    Returns
+    -------
+    bool
+        Whether a row has no token.
     """
-    together = len(scores)
+    together, empty = len(scores), False
     for first in range(0, len(hidden), together):
         rows = min(together, len(hidden) - first)
         multiply(hidden[first:], rows, matrix, rounded, scores)
@@ -75,6 +80,8 @@ def best_tokens(  # type: ignore[no-untyped-def]
                 for rank in range(ids.shape[1]):
                     place = ids[first + row, rank]
                     ids[first + row, rank] = listed[place] if place >= 0 else -1
+            empty |= ids[first + row, 0] < 0
+    return empty
 
 
 @kernel

@@ -353,14 +353,13 @@ class CompiledRecurrent:
                 "A recurrent model feeds one slot after another: got `visible`, which lets slots stand side by side. "
                 "Use a draft source with one candidate."
             )
-        tokens = checked("tokens", tokens, -1, self.architecture.vocabulary)
-        feeding = state.feeding(tokens)
+        tokens, counts, _ = state.checked_step(tokens, self.architecture.vocabulary)
         hidden = np.zeros((*tokens.shape, self.architecture.width), np.float32)
         for slot in range(tokens.shape[1]):
-            rows = np.flatnonzero(feeding[:, slot])
+            rows = np.flatnonzero(counts > slot)
             if len(rows):
                 hidden[rows, slot], _ = self._advance(state, rows, tokens[rows, slot], slot)
-        state.advance(feeding.sum(1))
+        state.advance(counts)
         return hidden
 
     def _advance(

@@ -19,7 +19,7 @@ from fastdecode_lib.kernels.elementwise import ACTIVATIONS
 from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import FIELDS, Matrix, Precision, padded, scratch
 from fastdecode_lib.models.positions import relative_rows, sinusoids
-from fastdecode_lib.models.states import Slots, check_groups, check_length, check_prefix, fed_before
+from fastdecode_lib.models.states import Slots, check_length, check_prefix, fed_before
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,8 @@ class CompiledState(Slots):
 
     def keep(self, slots: np.ndarray) -> None:
         """Keep these of the last step's slots (B, n), in this order; -1 pads a row."""
-        slots, counts = self.kept(slots)
-        for row in np.flatnonzero(((slots >= 0) & (slots != np.arange(slots.shape[1]))).any(1)):
+        slots, counts, moved = self.kept(slots)
+        for row in range(len(slots)) if moved else ():
             start, order = int(self.before_step[row]), slots[row, : counts[row]]
             for cache in (self.keys, self.values):
                 cache[:, row, :, start : start + len(order)] = cache[:, row][:, :, start + order]
@@ -348,14 +348,10 @@ class CompiledTransformer:
 
     def step(self, state: CompiledState, tokens: np.ndarray, visible: np.ndarray | None = None) -> np.ndarray:
         """Feed tokens (B, W), -1 feeding nothing, and return hidden vectors (B, W, D); see `core.Model.step`."""
-        tokens = checked("tokens", tokens, -1, len(self.decoder.embedding))
-        feeding = state.feeding(tokens)
-        counts = feeding.sum(1)
-        check_groups(state.filled, feeding, self.tokens_per_step)
+        tokens, counts, longest = state.checked_step(tokens, len(self.decoder.embedding), self.tokens_per_step)
         rows, width = tokens.shape
-        longest = int((state.filled + counts).max(initial=0))
         state.reach(longest)
-        visible_slots = _EVERYTHING if visible is None else self._visible(visible, feeding)
+        visible_slots = _EVERYTHING if visible is None else self._visible(visible, tokens >= 0)
         hidden = np.zeros((rows, width, self.architecture.width), dtype=np.float32)
         side, memory = self.decoder, state.memory
         kernels.decode(

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fastdecode_lib.models.states import check_groups
 from fastdecode_lib.models.transformer import (
     SLOTS,
     Memory,
@@ -148,7 +147,7 @@ class GraphTransformer(Transformer):
         room = state.room if isinstance(state, GraphState) else None
         if room is None or state.keys[0] is not room.keys[0] or tokens.ndim != 2 or tokens.shape[1] > WIDTHS[-1]:
             return super().step(state, tokens, visible)
-        state.feeding(tokens)
+        tokens, counts, longest = state.checked_step(tokens, len(self.decoder.embedding), self.tokens_per_step)
         rows, slots = tokens.shape
         width = next(w for w in WIDTHS if w >= slots)
         padded = np.full((rows, width), -1, dtype=np.int64)
@@ -158,9 +157,6 @@ class GraphTransformer(Transformer):
             padded_visible = np.zeros((rows, width, width), dtype=bool)
             padded_visible[:, :slots, :slots] = visible
         feeding = padded >= 0
-        counts = feeding.sum(1)
-        check_groups(state.filled, feeding, self.tokens_per_step)
-        longest = int((state.filled + counts).max())
         if longest > state.spare:
             return super().step(state, tokens, visible)
         end = min(-(-longest // ENDS) * ENDS, state.spare)

@@ -130,7 +130,7 @@ class HuggingFaceModel:
             raise ValueError(
                 "This model runs without candidate trees and ragged rows. Use a Marian, mBART, M2M-100 or T5 model."
             )
-        counts = state.feeding(tokens).sum(1)
+        tokens, counts, _ = state.checked_step(tokens, self.outputs[0].vocabulary)
         slots = tokens.shape[1]
         padded = self.counts_tokens and (tokens == self.module.config.pad_token_id).any()
         singly = slots > self.most_tokens or padded

@@ -379,7 +379,8 @@ class Recurrent:
                 "A recurrent model feeds one slot after another: got `visible`, which lets slots stand side by side. "
                 "Use a draft source with one candidate."
             )
-        feeding = state.feeding(tokens)
+        tokens, counts, _ = state.checked_step(tokens, self.outputs[0].vocabulary)
+        feeding = tokens >= 0
         rows = torch.arange(len(tokens), device=self.device)
         last_entries = torch.from_numpy(state.filled).to(self.device)
         ids = torch.from_numpy(np.where(feeding, tokens, 0)).to(self.device)
@@ -389,7 +390,7 @@ class Recurrent:
         entry_index = torch.from_numpy(entries).to(self.device)
         for layer, layer_states in zip(state.layers, states_after, strict=True):
             layer[rows[:, None], entry_index] = layer_states
-        state.advance(feeding.sum(1))
+        state.advance(counts)
         return hidden
 
     @torch.inference_mode()

@@ -1,6 +1,11 @@
 """Checks and counts of all models and their states: sources, prefixes, and the slots each row has been fed."""
 
+from typing import NoReturn
+
 import numpy as np
+
+from fastdecode_lib.kernels.ids import checked, plain
+from fastdecode_lib.kernels.slots import count_fed, count_kept
 
 
 def check_length(lengths: np.ndarray, max_source: int) -> int:
@@ -36,21 +41,6 @@ def fed_before(prefix: np.ndarray, tokens_per_step: int) -> np.ndarray:
     return prefix[:, : max(prefix.shape[1] - tokens_per_step, 0)]
 
 
-def check_groups(filled: np.ndarray, feeding: np.ndarray, group: int) -> None:
-    """Refuse a step that does not feed whole groups to rows (B,) filled so far; `feeding` is bool (B, W).
-
-    Raises
-    ------
-    ValueError
-        If a row has, or is fed, part of a group.
-    """
-    if group > 1 and ((filled % group).any() or (feeding.sum(1) % group).any()):
-        raise ValueError(
-            f"A model of {group} tokens a step is fed whole groups: got {feeding.sum(1).tolist()} tokens behind "
-            f"{filled.tolist()}. Feed a multiple of {group} to every row."
-        )
-
-
 class Slots:
     """Base of a `core.State`: how far each row is filled, which slots the last step fed, and the checks of both.
 
@@ -81,45 +71,56 @@ class Slots:
         self.filled = lengths.copy()
         self.before_step = np.minimum(self.before_step, lengths)
 
-    def feeding(self, tokens: np.ndarray) -> np.ndarray:
-        """The slots of tokens (B, W) that feed something, bool (B, W), checked.
+    def checked_step(self, tokens: np.ndarray, vocabulary: int, group: int = 1) -> tuple[np.ndarray, np.ndarray, int]:
+        """Tokens (B, W) as int64, the number that each row is fed (B,), and the slots of the longest row after them.
 
         Raises
         ------
         ValueError
-            If the number of rows differs from the state's, a -1 stands before a token, or the slots do not fit.
+            If the number of rows differs from the state's, an id is outside the vocabulary, a -1 stands before a token, a row
+            has, or is fed, part of a group, or the slots do not fit.
         """
+        tokens = plain(tokens, np.int64)
         if tokens.ndim != 2 or len(tokens) != len(self.filled):
             raise ValueError(f"A step feeds tokens (B, W) to {len(self.filled)} rows: got {tokens.shape}.")
-        feeding: np.ndarray = tokens >= 0
-        if tokens.shape[1] > 1 and (feeding[:, 1:] > feeding[:, :-1]).any():
-            raise ValueError(
-                f"Slots that feed nothing (-1) must stand at the end of their row: got {tokens.tolist()}. Move them there."
-            )
-        longest = int((self.filled + feeding.sum(1)).max(initial=0))
+        counts = np.empty(len(tokens), dtype=np.int64)
+        longest = count_fed(tokens, self.filled, vocabulary, group, counts)
+        if longest < 0:
+            self._refuse(checked("tokens", tokens, -1, vocabulary), group)
         if longest > self.capacity:
             raise ValueError(
                 f"The target is too long: this pass needs {longest} slots, the state holds {self.capacity}. "
                 "Lower max_length, or start the state with more capacity."
             )
-        return feeding
+        return tokens, counts, longest
+
+    def _refuse(self, tokens: np.ndarray, group: int) -> NoReturn:
+        """Say why tokens (B, W) that have known ids cannot be fed."""
+        feeding = tokens >= 0
+        if (feeding[:, 1:] > feeding[:, :-1]).any():
+            raise ValueError(
+                f"Slots that feed nothing (-1) must stand at the end of their row: got {tokens.tolist()}. Move them there."
+            )
+        raise ValueError(
+            f"A model of {group} tokens a step is fed whole groups: got {feeding.sum(1).tolist()} tokens behind "
+            f"{self.filled.tolist()}. Feed a multiple of {group} to every row."
+        )
 
     def advance(self, counts: np.ndarray) -> None:
         """Record that a step fed these numbers of slots (B,)."""
         self.before_step, self.filled = self.filled, self.filled + counts
 
-    def kept(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Slots (B, n) of the last step to keep, checked and as int64, and their number in each row (B,)."""
-        slots = np.asarray(slots, dtype=np.int64)
-        fed = self.filled - self.before_step
-        if slots.ndim != 2 or len(slots) != len(fed) or (slots >= fed[:, None]).any():
+    def kept(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
+        """Slots (B, n) of the last step to keep as int64, their number in each row (B,), and whether any has to be moved."""
+        slots = plain(slots, np.int64)
+        fits, counts = slots.ndim == 2 and len(slots) == len(self.filled), np.empty(len(self.filled), dtype=np.int64)
+        moved = count_kept(slots, self.filled, self.before_step, counts) if fits else -1
+        if moved < 0:
             raise ValueError(
-                f"keep needs slots (B, n) of the last step, which fed {fed.tolist()}: got {slots.tolist()}."
+                f"keep needs slots (B, n) of the last step, which fed {(self.filled - self.before_step).tolist()}: got "
+                f"{slots.tolist()}. A -1 stands at the end of a row only."
             )
-        kept = slots >= 0
-        if (kept[:, 1:] > kept[:, :-1]).any():
-            raise ValueError(f"keep needs -1 at the end of a row only: got {slots.tolist()}.")
-        return slots, kept.sum(1)
+        return slots, counts, moved > 0
 
 
 class SlotsInOrder(Slots):
@@ -127,8 +128,8 @@ class SlotsInOrder(Slots):
 
     def keep(self, slots: np.ndarray) -> None:
         """Keep first slots of the last step: (B, n) counts from 0, and -1 pads a row."""
-        slots, counts = self.kept(slots)
-        if ((slots >= 0) & (slots != np.arange(slots.shape[1]))).any():
+        slots, counts, moved = self.kept(slots)
+        if moved:
             raise ValueError(
                 f"This model keeps the first slots of a step, in their order: got {slots.tolist()}. Trees of candidates need a "
                 "Marian, mBART, M2M-100 or T5 model."

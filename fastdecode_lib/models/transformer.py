@@ -18,7 +18,7 @@ from fastdecode_lib.checkpoints.transformer import Architecture, tensors_of_modu
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.kernels.products import Product
 from fastdecode_lib.models.positions import relative_rows, sinusoids
-from fastdecode_lib.models.states import Slots, check_groups, check_length, check_prefix, fed_before
+from fastdecode_lib.models.states import Slots, check_length, check_prefix, fed_before
 
 SLOTS = 1024
 """Slots of a row in a new cache, at most."""
@@ -172,8 +172,8 @@ class TransformerState(Slots):
     @torch.inference_mode()
     def keep(self, slots: np.ndarray) -> None:
         """Keep these of the last step's slots (B, n), in this order; -1 pads a row."""
-        slots, counts = self.kept(slots)
-        if not ((slots == np.arange(slots.shape[1])) | (slots < 0)).all():
+        slots, counts, moved = self.kept(slots)
+        if moved:
             device = self.keys[0].device
             rows = torch.arange(len(slots), device=device)[:, None]
             source = np.where(slots >= 0, self.before_step[:, None] + slots, self.spare)
@@ -534,11 +534,8 @@ class Placing:
 
 
 def _place(model: Transformer, state: TransformerState, tokens: np.ndarray, visible: np.ndarray | None) -> Placing:
-    rows, width = tokens.shape
-    feeding = state.feeding(tokens)
-    counts = feeding.sum(1)
-    check_groups(state.filled, feeding, model.tokens_per_step)
-    longest = int((state.filled + counts).max())
+    tokens, counts, longest = state.checked_step(tokens, len(model.decoder.embedding), model.tokens_per_step)
+    (rows, width), feeding = tokens.shape, tokens >= 0
     first = int(state.filled[0])
     all_feed, device, relative = bool(feeding.all()), model.device, model.decoder.positions
     state.reach(longest)

@@ -63,7 +63,7 @@ class CompiledExact(OfAnySource):
         banned_ids = checked_query(k, banned, rows, vocabulary, most=vocabulary)
         ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
         log_normaliser = np.empty(rows if normalise else 0)
-        best_tokens(
+        empty = best_tokens(
             hidden,
             self.matrix.record,
             vocabulary,
@@ -74,7 +74,8 @@ class CompiledExact(OfAnySource):
             scores,
             log_normaliser,
         )
-        check_finite(ids, hidden)
+        if empty:
+            check_finite(hidden)
         return Candidates(ids, scores, np.full(rows, vocabulary), log_normaliser if normalise else None)
 
     def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:

@@ -9,8 +9,9 @@ import numpy as np
 
 from fastdecode_lib.core import Model, Projection
 from fastdecode_lib.kernels.factored import best_adaptive, best_previewed
+from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import Matrix
-from fastdecode_lib.projections.queries import host, kernel_ids, layer, within
+from fastdecode_lib.projections.queries import host, layer, within
 from fastdecode_lib.projections.shortlists import Fitted, Listed, Support, of_matrix, to_matrix
 from fastdecode_lib.store import ModelFiles
 
@@ -189,7 +190,7 @@ class Adaptive(Fitted):
         return replace(projection, visited=projection._opened_shares(sample))
 
     def __post_init__(self) -> None:
-        order = kernel_ids("tokens by frequency", self.order, 0, sum(matrix.shape[0] for matrix in self.up) + self.head)
+        order = checked("tokens by frequency", self.order, 0, sum(matrix.shape[0] for matrix in self.up) + self.head)
         fits = len(self.down) == len(self.up) and all(
             down.shape[1] == self.width and up.shape[1] == down.shape[0]
             for down, up in zip(self.down, self.up, strict=True)

@@ -11,10 +11,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from fastdecode_lib.kernels.ids import checked, plain
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.kernels.search import best_greedy, best_hashed, best_in_clusters, best_in_tree
 from fastdecode_lib.projections.kmeans import kmeans
-from fastdecode_lib.projections.queries import kernel_ids, layer, offsets_checked, plain, within
+from fastdecode_lib.projections.queries import layer, offsets_checked, within
 from fastdecode_lib.projections.shortlists import Listed
 
 
@@ -354,7 +355,7 @@ def lengthened(weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
 
 def checked_tokens(ids: np.ndarray, vocabulary: int) -> np.ndarray:
     """Tokens of an index as kernels read them, checked."""
-    return kernel_ids("tokens of the index", ids, 0, vocabulary)
+    return checked("tokens of the index", ids, 0, vocabulary)
 
 
 def set_array(projection: Any, name: str, values: np.ndarray, kind: Any, shape: tuple[int, ...] | None = None) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib.core import Model
-from fastdecode_lib.kernels.ids import checked
+from fastdecode_lib.kernels.ids import checked, plain
 
 NONE = np.zeros((1, 0), dtype=np.int64)
 """No ids, the same for all rows."""
@@ -133,7 +133,7 @@ def checked_query(k: int, banned: np.ndarray | None, rows: int, vocabulary: int,
         )
     if banned is None:
         return NONE
-    banned_ids = kernel_ids("banned tokens", np.atleast_2d(banned), -1, vocabulary)
+    banned_ids = checked("banned tokens", np.atleast_2d(banned), -1, vocabulary)
     if len(banned_ids) not in (1, rows):
         raise ValueError(
             f"banned ids are (M,) for all or (N, M): got {banned_ids.shape} for {rows} hidden vectors. Give a row for each."
@@ -141,15 +141,15 @@ def checked_query(k: int, banned: np.ndarray | None, rows: int, vocabulary: int,
     return banned_ids
 
 
-def check_finite(ids: np.ndarray, hidden: np.ndarray) -> None:
-    """Check that hidden vectors (N, D) are finite if a row of the best ids (N, k) is empty (-1).
+def check_finite(hidden: np.ndarray) -> None:
+    """Check that hidden vectors (N, D), for one of which no token was found, are finite.
 
     Raises
     ------
     ValueError
         If one of them is not.
     """
-    if len(ids) and ids[:, 0].min() < 0 and (not_finite := ~np.isfinite(hidden).all(1)).any():
+    if (not_finite := ~np.isfinite(hidden).all(1)).any():
         raise ValueError(
             f"Scores must be numbers: got hidden vectors with NaN or infinity at {not_finite.sum()} of {len(not_finite)} "
             "positions. The model's values overflow float32: load another checkpoint."
@@ -164,23 +164,10 @@ def checked_ids(ids: np.ndarray, rows: int, vocabulary: int) -> np.ndarray:
     ValueError
         If they are outside the vocabulary, or not as many rows as the hidden vectors.
     """
-    ids = kernel_ids("tokens to score", ids, 0, vocabulary)
+    ids = checked("tokens to score", ids, 0, vocabulary)
     if ids.ndim != 2 or len(ids) != rows:
         raise ValueError(f"log_probs needs ids (N, M): got {ids.shape} for {rows} hidden vectors. Give a row for each.")
     return ids
-
-
-def kernel_ids(what: str, ids: np.ndarray, least: int, vocabulary: int) -> np.ndarray:
-    """Checked ids in the only form that kernels are compiled for."""
-    return plain(checked(what, ids, least, vocabulary), np.int64)
-
-
-def plain(values: Any, kind: Any) -> np.ndarray:
-    """A contiguous, writable array, a copy if necessary.
-
-    For other arrays, kernels would be compiled again, and the last bits of their results could differ.
-    """
-    return np.require(values, kind, ["C", "A", "W"])
 
 
 def layer(weight: Any, bias: Any = None) -> tuple[np.ndarray, np.ndarray]:

@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 
 from fastdecode_lib.core import Candidates, Model, OfAnySource, Projection
+from fastdecode_lib.kernels.ids import plain
 from fastdecode_lib.kernels.listed import scratch
 from fastdecode_lib.kernels.matrices import Matrix
-from fastdecode_lib.projections.queries import NONE, check_width, checked_ids, checked_query, host, layer, plain
+from fastdecode_lib.projections.queries import NONE, check_width, checked_ids, checked_query, host, layer
 from fastdecode_lib.store import ModelFiles, atomic_folder, check_replaceable, read_json, read_tensors
 
 Support = Literal["vocabulary", "active"]
@@ -101,7 +102,7 @@ class Fitted(OfAnySource, ABC):
         if not isinstance(hidden, np.ndarray):
             hidden = host(hidden)
         check_width(hidden, self.width)
-        return hidden if hidden.dtype == np.float32 and hidden.flags.carray else plain(hidden, np.float32)
+        return plain(hidden, np.float32)
 
     def _buffers(self, rows: int) -> tuple[Any, ...]:
         """Buffers for up to `ROWS` rows at a time, one set for each thread."""

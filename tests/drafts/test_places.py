@@ -31,7 +31,7 @@ def a_pass(first: int, drafts: list[int], origin: str, tokens: list[int], settle
     status: Any = ("settled",) * settled + ("draft",) * (len(tokens) - settled)
     slots = np.arange(first, first + len(tokens))
     origins = tuple(origin if draft >= 0 else "" for draft in drafts)
-    return Iteration(0, first, slots, np.array(drafts), origins, np.array(tokens), status)
+    return Iteration(0, first, slots, np.array(drafts), origins, np.array(tokens), status, positions=len(tokens))
 
 
 def test_a_word_that_stands_twice_is_taken_in_turn(table: DraftTable) -> None:

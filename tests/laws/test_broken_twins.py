@@ -107,7 +107,7 @@ class Boastful(Jacobi):
                 iteration = next(passes)
             except StopIteration as stop:
                 return stop.value
-            yield replace(iteration, status=("settled",) * len(iteration.status))
+            yield iteration._replace(status=("settled",) * len(iteration.status))
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Timid(Window):
             except StopIteration as stop:
                 return stop.value
             yield iteration
-            yield replace(iteration, call=iteration.call + 1)
+            yield iteration._replace(call=iteration.call + 1)
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Modest(Window):
                 iteration = next(passes)
             except StopIteration as stop:
                 return stop.value
-            yield replace(iteration, positions=len(iteration.slots))
+            yield iteration._replace(positions=len(iteration.slots))
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def test_decoder_law_catches(law, broken):
 
 def test_trace_law_catches_a_lossy_reader(monkeypatch):
     def forgetful(data):
-        return replace(original(data), drafts=np.array(data["tokens"]))
+        return original(data)._replace(drafts=np.array(data["tokens"]))
 
     original = trace.iteration_from_dict
     monkeypatch.setattr(trace, "iteration_from_dict", forgetful)

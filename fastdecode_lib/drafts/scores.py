@@ -47,7 +47,7 @@ class Scores:
         if table is not None and LEXICON in scores:
             table.check_sources(source)
         self.name, self.start, self.source = name, start, source
-        self.align, self.best_token = drafts.align, drafts.best_token
+        self.align, self.best_chain = drafts.align, drafts.best_chain
         self.weights = np.array([
             NGRAM_WEIGHT * (NGRAM in scores), LEXICON_WEIGHT * (LEXICON in scores), REACH, DISCOUNT, FLOOR,
             BIGRAM_PRIOR, TRIGRAM_PRIOR, 0.0, HEAD_REACH, HEAD_FLOOR,
@@ -77,9 +77,13 @@ class Scores:
 
     def token(self, before: list[int], settled: int) -> int:
         """The best token by all scores, -1 if none has any."""
+        return next(iter(self.tokens(before, settled, 1)), -1)
+
+    def tokens(self, before: list[int], settled: int, count: int) -> list[int]:
+        """The best tokens by all scores, one behind the other; with a head's scores only the first, as each needs a step of it."""
         previous = before[-1] if before else self.start
         if not 0 <= previous < len(self.touched):
-            return -1
+            return []
         if self.knows_lexicon:
             self.reading(before, settled)
         normaliser = 0.0
@@ -87,25 +91,17 @@ class Scores:
             assert self.head is not None
             log_sum = self.head.read(before, settled)
             if log_sum is None:
-                return -1
-            normaliser = log_sum
+                return []
+            normaliser, count = log_sum, 1
         elif not self.knows_table:
-            return -1
-        return int(
-            self.best_token(
-                previous,
-                before[-2] if len(before) > 1 else self.start,
-                self.source,
-                self.ahead.covered,
-                self.ahead.aligned,
-                self.weights,
-                *self.outputs,
-                normaliser,
-                self.scratch,
-                self.touched,
-                *self.arrays,
-            )
-        )
+            return []
+        chain, before_previous = np.empty(count, dtype=np.int64), before[-2] if len(before) > 1 else self.start
+        found = self.best_chain(
+            previous, before_previous, self.source, self.ahead.covered, self.ahead.aligned, self.weights, *self.outputs,
+            normaliser, self.scratch, self.touched, *self.arrays, chain,
+        )  # fmt: skip
+        tokens: list[int] = chain[:found].tolist()
+        return tokens
 
     def reading(self, before: list[int], settled: int) -> "_Reading":
         """The alignment of tokens `before`, of which the first `settled` are settled, with the source by the lexicon."""
@@ -123,7 +119,7 @@ class Scores:
 
 
 def scratch_of(vocabulary: int) -> Scratch:
-    """Buffers of `kernels.drafts.best_token`, which clears them after use: one set is enough for a batch."""
+    """Buffers of `kernels.drafts.best_chain`, which clears them after use: one set is enough for a batch."""
     return np.zeros((4, vocabulary), dtype=np.float32), np.zeros(vocabulary, dtype=np.int64)
 
 

@@ -48,6 +48,11 @@ class DraftSource(Protocol):
         """A token for the slot behind `before`, whose first `settled` tokens are settled; -1 for none."""
         ...
 
+    def tokens(self, before: list[int], settled: int, count: int) -> list[int]:
+        """Tokens for the next slots, from 1 to `count` of them as is convenient, none if there is none for the first."""
+        token = self.token(before, settled)
+        return [token] if token >= 0 else []
+
     def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
         """Learn from the tokens that a pass chose: the first `settled` of them now end `output`, the others are unsettled."""
         return
@@ -214,13 +219,13 @@ class Drafter:
 
     @staticmethod
     def _chain(sources: Sequence[DraftSource], output: list[int], count: int) -> Candidate:
-        before, candidate, settled = output.copy(), [], len(output)
-        for _ in range(count):
-            for source in sources:
-                token = source.token(before, settled)
-                if token >= 0:
-                    before.append(token)
-                    candidate.append((token, source.name))
+        before, settled = output.copy(), len(output)
+        candidate: Candidate = []
+        while len(candidate) < count:
+            for rank, source in enumerate(sources):
+                if tokens := source.tokens(before, settled, 1 if rank else count - len(candidate)):
+                    before += tokens
+                    candidate += [(token, source.name) for token in tokens]
                     break
             else:
                 break

@@ -187,22 +187,15 @@ def _highest(number, scratch, touched, weights, unigrams, totals, places, logits
     return chosen
 
 
-@kernel
-def best_token(  # type: ignore[no-untyped-def]
-    previous, before_previous, source, covered, aligned, weights, words, places, logits, log_normaliser, scratch, touched,
-    lexicon_offsets, lexicon_ids, lexicon_probabilities, unigrams, bigram_offsets, bigram_ids, bigram_counts, bigram_totals,
-    context_offsets, contexts, trigram_offsets, trigram_ids, trigram_counts, trigram_totals,
+@njit(nogil=True, error_model="numpy")
+def _best_token(  # type: ignore[no-untyped-def]
+    previous, before_previous, source, covered, aligned, weights, words, places, logits, log_normaliser, scratch, touched, lexicon,
+    unigrams, bigrams, trigrams,
 ):  # fmt: skip
-    """The token with the highest sum of scores behind two previous ones, the lowest id first; -1 if no token has a score.
-
-    `weights` has: the weights of the n-grams and of the lexicon (0 for none), the reach in source tokens, the discount of covered
-    source tokens, the floor of the lexicon, the prior counts of bigrams and trigrams; the weight of the draft head (0 for none),
-    the distance from its best logit within which tokens are scored, and its floor as a logarithm. `words` (W,), `places` (V,),
-    -1 for other tokens, `logits` (W,) and `log_normaliser` are the head's. `scratch` (4, V) is zero before and after.
-    """
+    bigram_offsets, bigram_ids, bigram_counts, bigram_totals = bigrams
+    context_offsets, contexts, trigram_offsets, trigram_ids, trigram_counts, trigram_totals = trigrams
     number, context = 0, -1
     if weights[1] > 0:
-        lexicon = lexicon_offsets, lexicon_ids, lexicon_probabilities
         number = _from_lexicon(source, covered, aligned, weights, lexicon, scratch, touched)
     if weights[0] > 0:
         first, end = bigram_offsets[previous], bigram_offsets[previous + 1]
@@ -217,3 +210,49 @@ def best_token(  # type: ignore[no-untyped-def]
         number = _from_head(words, logits, weights[8], number, scratch, touched)
     totals = bigram_totals[previous], trigram_totals[context] if context >= 0 else np.float32(0.0)
     return _highest(number, scratch, touched, weights, unigrams, totals, places, logits, log_normaliser)
+
+
+@kernel
+def best_chain(  # type: ignore[no-untyped-def]
+    previous, before_previous, source, covered, aligned, weights, words, places, logits, log_normaliser, scratch, touched,
+    lexicon_offsets, lexicon_ids, lexicon_probabilities, unigrams, bigram_offsets, bigram_ids, bigram_counts, bigram_totals,
+    context_offsets, contexts, trigram_offsets, trigram_ids, trigram_counts, trigram_totals, chain,
+):  # fmt: skip
+    """Fill `chain` with tokens of which each has the highest sum of scores behind the two before it, the lowest id first.
+
+    Parameters
+    ----------
+    covered, aligned
+        As for `align`, for the tokens before the chain; unchanged.
+    weights : float64 array (10,)
+        The weights of the n-grams and of the lexicon (0 for none), the reach in source tokens, the discount of covered source
+        tokens, the floor of the lexicon, the prior counts of bigrams and trigrams; the weight of the draft head (0 for none), the
+        distance from its best logit within which tokens are scored, and its floor as a logarithm.
+    words, places, logits, log_normaliser
+        The head's: (W,), (V,) with -1 for other tokens, (W,), number. They are those of the first token of the chain.
+    scratch : float32 array (4, V)
+        Zero before and after.
+
+    Returns
+    -------
+    int
+        Number of tokens; the first one for which no token has a score ends the chain.
+    """
+    lexicon = lexicon_offsets, lexicon_ids, lexicon_probabilities
+    bigrams = bigram_offsets, bigram_ids, bigram_counts, bigram_totals
+    trigrams = context_offsets, contexts, trigram_offsets, trigram_ids, trigram_counts, trigram_totals
+    shares = covered.copy()
+    for slot in range(len(chain)):
+        token = _best_token(
+            previous, before_previous, source, shares, aligned, weights, words, places, logits, log_normaliser, scratch,
+            touched, lexicon, unigrams, bigrams, trigrams,
+        )  # fmt: skip
+        if token < 0:
+            return slot
+        chain[slot] = token
+        if weights[1] > 0:
+            aligned = align(
+                token, source, shares, aligned, weights[2], lexicon_offsets, lexicon_ids, lexicon_probabilities
+            )
+        previous, before_previous = token, previous
+    return len(chain)

@@ -70,14 +70,14 @@ def test_drafts_that_never_read_the_source_are_not_followed(table: DraftTable) -
 def test_places_are_where_the_drafts_were_made(draft: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lexicon is aligned for the telling as it was for the drafts, and translates the word into the draft."""
     made: dict[tuple[int, ...], int] = {}
-    token = Scores.token
+    tokens = Scores.tokens
 
-    def noting(self: Scores, before: list[int], settled: int) -> int:
-        found = token(self, before, settled)
+    def noting(self: Scores, before: list[int], settled: int, count: int) -> list[int]:
+        found = tokens(self, before, settled, 1)  # one at a time, so that the alignment of each is seen
         made[tuple(before)] = self.ahead.aligned
         return found
 
-    monkeypatch.setattr(Scores, "token", noting)
+    monkeypatch.setattr(Scores, "tokens", noting)
     told: list[tuple[tuple[int, ...], int]] = []
     reading = Scores.reading
 

@@ -10,7 +10,7 @@ from fastdecode_lib.drafts import scores as constants
 from fastdecode_lib.drafts.finding import find_table, table_name
 from fastdecode_lib.drafts.scores import Scores
 from fastdecode_lib.drafts.table import DraftTable, DraftTableError, NGrams
-from fastdecode_lib.kernels.drafts import align, best_token
+from fastdecode_lib.kernels.drafts import align, best_chain
 from fastdecode_lib.lexicon import Lexicon
 
 START = 3
@@ -157,18 +157,37 @@ def test_best_token_is_the_argmax_of_the_sum(name):
         if "lexicon" in name:
             total += constants.LEXICON_WEIGHT * np.log(translated + constants.FLOOR)
             known |= translated > 0
-        found = best_token(
+        chain = np.full(1, -1)
+        count = best_chain(
             b, a, source, scores.ahead.covered, scores.ahead.aligned, scores.weights, *scores.outputs, 0.0,
-            scores.scratch, scores.touched, *scores.arrays,
+            scores.scratch, scores.touched, *scores.arrays, chain,
         )  # fmt: skip
+        (found,) = chain
         if not known.any():
-            assert found == -1
+            assert (count, found) == (0, -1)
             continue
         compared += 1
         total[~known] = -np.inf
         assert total[found] == pytest.approx(total.max(), abs=1e-5)
         assert not scores.scratch.any(), "scratch must be left clean"
     assert compared > 40
+
+
+@pytest.mark.parametrize("name", ["ngram", "lexicon", "ngram+lexicon"])
+def test_a_chain_is_made_of_single_tokens(table, name):
+    random = np.random.default_rng(11)
+    lengths = set()
+    for _ in range(60):
+        source, output = random.integers(0, 9, size=6), random.integers(0, 9, size=int(random.integers(0, 5))).tolist()
+        at_once, singly, before = (Scores(name, table, source, START) for _ in range(2)), [], output.copy()
+        whole, single = at_once
+        while len(singly) < 5 and (token := single.token(before, len(output))) >= 0:
+            singly.append(token)
+            before.append(token)
+        assert whole.tokens(output, len(output), 5) == singly
+        assert whole.tokens(output, len(output), 2) == singly[:2], "the chain before leaves nothing behind"
+        lengths.add(len(singly))
+    assert max(lengths) == 5
 
 
 def test_equal_scores_give_the_lowest_id():

@@ -125,13 +125,13 @@ class Picture(anywidget.AnyWidget):
 
     def show(self, trace: Any) -> None:
         """Replace what is drawn by a whole trace."""
-        self._replace(read(copy.deepcopy(trace) if isinstance(trace, TraceModel) else trace))
+        self._show(read(copy.deepcopy(trace) if isinstance(trace, TraceModel) else trace))
 
     def clear(self) -> None:
         """Draw nothing."""
-        self._replace(TraceModel())
+        self._show(TraceModel())
 
-    def _replace(self, model: TraceModel) -> None:
+    def _show(self, model: TraceModel) -> None:
         with self._lock:
             self.model, self._spoken = model, {}
             self._packed = [pack(row) for row in model.to_dict()["iterations"]]

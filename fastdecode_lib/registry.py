@@ -23,8 +23,8 @@ DECODERS: dict[str, type] = {
 PROJECTIONS: dict[str, Any] = {
     "exact": "exact_compiled.CompiledExact",
     "quantised": "quantised.Quantised",
-    "clustered": "screens.Clustered",
-    "screened": "screens.Screened",
+    "clustered": "clustering.Clustered",
+    "screened": "learning_to_screen.Screened",
     "lexical": "lexical.Lexical",
     "svd": "factored.Svd",
     "fgd": "ann_indexes.Fgd",
@@ -40,7 +40,7 @@ PROJECTIONS: dict[str, Any] = {
 A class has a ``name``, a classmethod ``make(model, files, *, ...)`` that takes a `Model` and `ModelFiles`, and ``needs``. The
 keywords of ``make`` are the projection's options, or those of ``fit`` where ``make`` passes its keywords on. ``needs`` says what
 the projection reads beside the network: ``"nothing"``, the ``"weights"`` of the output on the CPU, which it is fitted on when it
-is made, a ``"lexicon"``, ``"screens"`` or a ``"file"``.
+is made, a ``"lexicon"``, a ``"file"``, or ``"screens"``, which its ``fit(contexts, *, ...)`` makes of recorded contexts.
 """
 
 Spec = str | Decoder

@@ -64,6 +64,7 @@ TORCH_MODULES = {  # they may import torch at the top, because they are themselv
         "laws.cases",
         "laws.decoders",
         "laws.models",
+        "laws.projections",
         "laws.running",
         "laws.generate",
         "training.train",

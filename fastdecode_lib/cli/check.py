@@ -27,6 +27,7 @@ def _check(options: argparse.Namespace) -> int:
     from fastdecode_lib.laws.cases import NUMBERS
     from fastdecode_lib.laws.decoders import DECODER_LAWS
     from fastdecode_lib.laws.models import GROUP_LAWS, MODEL_LAWS
+    from fastdecode_lib.laws.projections import PROJECTION_LAWS
     from fastdecode_lib.laws.running import run_laws
     from fastdecode_lib.measuring.provenance import provenance
 
@@ -34,7 +35,8 @@ def _check(options: argparse.Namespace) -> int:
         raise UsageError(f"--cases must be at least 1, got {options.cases}. Use --cases 50.")
     for line in _machine():
         print(line)
-    total = len(NUMBERS) * (len(MODEL_LAWS) + len(GROUP_LAWS) + len(DECODER_LAWS) * len(registry.DECODERS)) + 1
+    random_laws = len(NUMBERS) * (len(MODEL_LAWS) + len(GROUP_LAWS) + len(DECODER_LAWS) * len(registry.DECODERS))
+    total = random_laws + len(PROJECTION_LAWS) * len(registry.PROJECTIONS) + 1
     rows = []
     inside_generate = map(generate.run_law, [options.cases], [options.seed])
     laws = chain(run_laws(options.cases, options.seed), inside_generate)
@@ -45,7 +47,8 @@ def _check(options: argparse.Namespace) -> int:
     if options.beam:
         rows += _check_beam(options)
     broken = [row for row in rows if row["broken"]]
-    print(f"{len(rows) - len(broken)} of {len(rows)} laws hold, {options.cases} random cases each")
+    held = f"{len(rows) - len(broken)} of {len(rows)} laws hold"
+    print(f"{held}, {options.cases} random cases each; projections on the bundled model")
     write_json(options, rows, provenance(seed=options.seed))
     return 1 if broken else 0
 

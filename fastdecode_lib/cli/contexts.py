@@ -8,6 +8,9 @@ from typing import Any
 
 from fastdecode_lib.cli.common import UsageError, load, print_table, read_lines, write_json
 
+KNOBS = ("clusters", "top", "budget", "rounds", "reading", "skip", "least_count")
+"""Options of ``fit`` that not every projection has."""
+
 
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     """Add ``record`` and ``fit`` to the commands; `parents` have the options of every command that loads a model."""
@@ -46,9 +49,7 @@ def _add_fit(commands: Any) -> None:
     fit = commands.add_parser(
         "fit", help="fit clusters and active sets on recorded contexts (Amer et al., Chen et al.)"
     )
-    fit.add_argument(
-        "method", choices=("clustered", "screened"), help="by k-means (Amer et al.), or learned (Chen et al.)"
-    )
+    fit.add_argument("method", help="clustered: by k-means (Amer et al.); screened: learned (Chen et al.)")
     fit.add_argument("--contexts", metavar="DIR", required=True, help="made by fastdecode record")
     fit.add_argument(
         "--out",
@@ -201,13 +202,23 @@ def _fit(options: argparse.Namespace) -> int:
     from fastdecode_lib import loading
     from fastdecode_lib.checkpoints.hub import find_checkpoint
     from fastdecode_lib.checkpoints.language import LANGUAGE
-    from fastdecode_lib.contexts.fitting import MEASURABLE, Precision, fit_screens, groups, screens_to_keep, summary
+    from fastdecode_lib.contexts.fitting import (
+        MEASURABLE,
+        Precision,
+        fit_screens,
+        groups,
+        options_of_fit,
+        screens_to_keep,
+        summary,
+    )
     from fastdecode_lib.contexts.shards import Contexts
     from fastdecode_lib.language_model import load_language
-    from fastdecode_lib.projections.learning_to_screen import Learning
     from fastdecode_lib.projections.screens import save_screens
 
-    _check_knobs(options)
+    if not 0 <= options.hold_out < 1:
+        raise UsageError(f"--hold-out is a share from 0 to below 1: got {options.hold_out}. Example: --hold-out 0.05.")
+    given = {name: value for name in KNOBS if (value := getattr(options, name)) is not None}
+    options_of_fit(options.method, given)  # raises before any work
     model: Any
     if find_checkpoint(options.model).family == LANGUAGE:
         model = load_language(options.model)
@@ -218,17 +229,12 @@ def _fit(options: argparse.Namespace) -> int:
     contexts = Contexts.open(options.contexts, verify=True)
     output = model.network.outputs[0]
     contexts.check_model(model.checkpoint.fingerprint, contexts.width, output.vocabulary)
-    names_of_knobs = ("clusters", "top", "rounds", "reading", "skip", "least_count")
-    chosen = {name: value for name in names_of_knobs if (value := getattr(options, name)) is not None}
-    knobs: dict[str, Any] = {"always": _always(options.always, end), "at_least": options.at_least, "seed": options.seed}
-    if options.method == "screened":
-        knobs |= {
-            "budget": 300.0 if options.budget is None else options.budget,
-            "learning": Learning(**chosen),
-            "progress": sys.stderr.isatty(),
-        }
-    else:
-        knobs |= chosen
+    common: dict[str, Any] = {
+        "always": _always(options.always, end),
+        "at_least": options.at_least,
+        "seed": options.seed,
+    }
+    knobs = options_of_fit(options.method, common | given)
     folder = _screens_folder(options, model.checkpoint)
     names = groups(contexts.directions, options.per)
     unchanged = screens_to_keep(folder, options.method, model.checkpoint.fingerprint, names)
@@ -247,21 +253,6 @@ def _fit(options: argparse.Namespace) -> int:
         print(f"kept as they were: {', '.join(unchanged)}")
     print(f"{folder}; use it: --projection {options.method}" + (f":file={folder}" if options.out else ""))
     return 0
-
-
-def _check_knobs(options: argparse.Namespace) -> None:
-    """Refuse options that belong to another method, and a --hold-out that is no share."""
-    if not 0 <= options.hold_out < 1:
-        raise UsageError(f"--hold-out is a share from 0 to below 1: got {options.hold_out}. Example: --hold-out 0.05.")
-    owners = {
-        "clustered": ("clusters", ("least_count",)),
-        "screened": ("learned screens", ("budget", "rounds", "reading", "skip")),
-    }
-    for method, (owner, names) in owners.items():
-        for name in names:
-            if method != options.method and getattr(options, name) is not None:
-                option = name.replace("_", "-")
-                raise UsageError(f"--{option} belongs to {owner}, got it with {options.method}. Leave it out.")
 
 
 def _screens_folder(options: argparse.Namespace, checkpoint: Any) -> Path:

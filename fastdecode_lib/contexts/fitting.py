@@ -1,16 +1,16 @@
 """Fit screens on recorded contexts, one for each direction, for each target language, or one for all."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import inspect
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_type_hints
 
 import numpy as np
 
+from fastdecode_lib import registry
 from fastdecode_lib.contexts.shards import Contexts
-from fastdecode_lib.projections.clustering import fit_clustered
-from fastdecode_lib.projections.learning_to_screen import fit_screened
-from fastdecode_lib.projections.screens import Method, Screen, load_screens
+from fastdecode_lib.projections.screens import Screen, load_screens
 
 Per = Literal["direction", "target", "all"]
 MEASURABLE = 5_000
@@ -20,31 +20,29 @@ GOOD_PRECISION = 0.98
 
 
 def fit_screens(
-    contexts: Contexts, method: Method, *, per: Per = "direction", bar: bool = False, **knobs: Any
+    contexts: Contexts, method: str, *, per: Per = "direction", bar: bool = False, **options: Any
 ) -> dict[str, Screen]:
     """Fit a screen for each group of directions; the result has the screens by the group's name.
 
     Parameters
     ----------
     contexts : Contexts
-    method : "clustered" or "screened"
-        Amer et al. (2022) or Chen et al. (2019).
+    method : str
+        A projection that needs screens: ``"clustered"`` (Amer et al., 2022) or ``"screened"`` (Chen et al., 2019).
     per : "direction", "target" or "all"
         Amer et al., section 4.1: a screen for each language pair (``"en-de"``), or for each target language (``"de"``), with the
         contexts of all its pairs together.
     bar : bool
         Show a progress bar over the screens.
-    **knobs
-        Options of `fit_clustered` or `fit_screened`.
+    **options
+        Options of the projection's ``fit``.
 
     Raises
     ------
     ValueError
-        If a choice is unknown, a screen has no contexts, or one of the two functions raises it.
+        If a choice is unknown, a screen has no contexts, or ``fit`` raises it.
     """
-    fits: dict[str, Callable[..., Screen]] = {"clustered": fit_clustered, "screened": fit_screened}
-    if method not in fits:
-        raise ValueError(f"Unknown kind of screen: got {method!r}. Use 'clustered' or 'screened'.")
+    fit = fitted_projection(method).fit
     parts = {
         name: contexts if name == "all" else contexts.where(direction=members)
         for name, members in groups(contexts.directions, per).items()
@@ -56,7 +54,43 @@ def fit_screens(
         )
     from tqdm.auto import tqdm
 
-    return {name: fits[method](part, **knobs) for name, part in tqdm(parts.items(), unit="screen", disable=not bar)}
+    return {name: fit(part, **options) for name, part in tqdm(parts.items(), unit="screen", disable=not bar)}
+
+
+def fitted_projection(method: str) -> Any:
+    """The class of a projection that is fitted on contexts.
+
+    Raises
+    ------
+    ValueError
+        If there is none of this name.
+    """
+    if method not in (known := registry.needing("screens")):
+        raise ValueError(f"Unknown kind of screen: got {method!r}. {registry.nearest(method, known)}")
+    return registry.projection_class(method)
+
+
+def options_of_fit(method: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Options by name as keywords of a projection's ``fit``: fields of its settings, a dataclass, become one keyword.
+
+    Raises
+    ------
+    ValueError
+        If the projection does not have an option.
+    """
+    fit, options = fitted_projection(method).fit, dict(given)
+    hints, keywords = get_type_hints(fit), dict[str, Any]()
+    for name in inspect.signature(fit).parameters:
+        settings: Any = next(filter(is_dataclass, get_args(hints[name])), None)
+        if settings is not None:
+            names = [field.name for field in fields(settings) if field.name in options]
+            keywords[name] = settings(**{field: options.pop(field) for field in names})
+        elif name in options:
+            keywords[name] = options.pop(name)
+    if options:
+        wrong = ", ".join(f"--{name.replace('_', '-')}" for name in options)
+        raise ValueError(f"The projection {method} is fitted without {wrong}: got it. Leave it out.")
+    return keywords
 
 
 def summary(screen: Screen) -> str:
@@ -112,7 +146,7 @@ class Precision:
         )
         if self.p_at_1 >= GOOD_PRECISION:
             return sentence
-        remedy = "a larger --budget" if screen.method == "screened" else "fewer --clusters, a larger --top"
+        remedy = registry.projection_class(screen.method).remedy
         return f"{sentence}. Low: many outputs will change. More contexts help (got {screen.about['contexts']:,}), or {remedy}."
 
 
@@ -127,7 +161,7 @@ def groups(directions: tuple[str, ...], per: Per) -> dict[str, list[str]]:
     return names
 
 
-def screens_to_keep(folder: str | Path, method: Method, fingerprint: str, names: Iterable[str]) -> dict[str, Screen]:
+def screens_to_keep(folder: str | Path, method: str, fingerprint: str, names: Iterable[str]) -> dict[str, Screen]:
     """The screens of a folder that new screens with `names` do not replace; empty if the folder has none.
 
     A new screen for a target language replaces those for directions into it; one for all directions replaces every screen.

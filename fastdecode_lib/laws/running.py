@@ -1,4 +1,4 @@
-"""Running the laws on every decoder of the registry, in every number format, on random cases."""
+"""Running the laws on every decoder of the registry, in every number format, on random cases, and on every projection."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -13,10 +13,11 @@ from fastdecode_lib.decoding.mask_predict import MaskPredict
 from fastdecode_lib.laws.cases import NUMBERS, Case, LawBroken, random_case, random_decoder
 from fastdecode_lib.laws.decoders import DECODER_LAWS
 from fastdecode_lib.laws.models import GROUP_LAWS, MODEL_LAWS
+from fastdecode_lib.laws.projections import PROJECTION_LAWS, projection_cases
 
 
 def run_laws(cases: int, first_seed: int = 0) -> Iterator[dict[str, Any]]:
-    """Run every law on random cases; yield a row for each law and decoder as soon as it is done.
+    """Run every law on random cases; yield a row for each law and decoder, or projection, as soon as it is done.
 
     Rows have ``name`` (of the law, the decoder and, on the compiled engine, the precision), ``cases``, ``broken`` (number of
     broken cases) and ``first`` (the first message, or empty).
@@ -37,6 +38,10 @@ def run_laws(cases: int, first_seed: int = 0) -> Iterator[dict[str, Any]]:
             for decoder_law in DECODER_LAWS:
                 checks = [partial(_on_decoder, decoder_law, name, case) for case in special.get(name, usual)]
                 yield tally(f"{decoder_law.__name__}/{name}{suffix}", checks)
+    for name in registry.PROJECTIONS:
+        scored = list(projection_cases(name))
+        for projection_law in PROJECTION_LAWS:
+            yield tally(f"{projection_law.__name__}/{name}", [partial(projection_law, case) for case in scored])
 
 
 def _on_decoder(law: Callable[[Decoder, Case], None], name: str, case: Case) -> None:

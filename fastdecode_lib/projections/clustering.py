@@ -8,7 +8,7 @@ import numpy as np
 
 from fastdecode_lib.projections.active_sets import ActiveSets, Recorded, check_guards, count_all, ranking, sampled
 from fastdecode_lib.projections.kmeans import kmeans
-from fastdecode_lib.projections.screens import Screen
+from fastdecode_lib.projections.screens import Screen, ScreenProjection
 
 
 def fit_clustered(
@@ -57,6 +57,13 @@ def fit_clustered(
     guards = {"least_count": least_count, "always": [int(token) for token in always], "at_least": at_least}
     about: dict[str, Any] = {"fingerprint": contexts.fingerprint, "contexts": len(contexts), **knobs, **guards}
     return with_sets(Screen("clustered", points, empty_sets(clusters, contexts.vocabulary), about), contexts)
+
+
+class Clustered(ScreenProjection):
+    """Active sets of clusters of hidden vectors (Amer et al., 2022)."""
+
+    name, remedy = "clustered", "fewer --clusters, a larger --top"
+    fit = staticmethod(fit_clustered)
 
 
 def empty_sets(clusters: int, vocabulary: int) -> ActiveSets:

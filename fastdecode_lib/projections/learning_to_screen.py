@@ -17,14 +17,14 @@ import numpy as np
 from fastdecode_lib.projections.active_sets import ActiveSets, Recorded, check_guards, count_all, sampled
 from fastdecode_lib.projections.clustering import empty_sets, with_guards
 from fastdecode_lib.projections.kmeans import kmeans
-from fastdecode_lib.projections.screens import Screen
+from fastdecode_lib.projections.screens import Screen, ScreenProjection
 
 Reading = Literal["literal", "linear"]
 
 
 @dataclass(frozen=True)
 class Learning:
-    """Settings of algorithm 1; those above `rounds` are the paper's.
+    """Settings of algorithm 1: `clusters` to `skip` are the paper's, the others ours.
 
     Attributes
     ----------
@@ -35,8 +35,8 @@ class Learning:
     penalty : float
         lambda, the price of an active token that is no label (eq. 6).
     pressure : float
-        gamma, the weight of exceeding the budget (eq. 8), relative to the sum of a batch's losses. Relative to their mean, 10
-        would outweigh the losses: sets use the whole budget, and every other batch exceeds it.
+        gamma, the weight of exceeding the budget (eq. 8), relative to the sum of a batch's losses: relative to their mean, 10 would
+        outweigh them, since sets use the whole budget and every other batch exceeds it.
     temperature : float
         Temperature of the Gumbel softmax.
     reading : "literal" or "linear"
@@ -90,7 +90,7 @@ class Learning:
 def fit_screened(
     contexts: Recorded,
     *,
-    budget: float,
+    budget: float = 300.0,
     learning: Learning | None = None,
     seed: int = 0,
     most: int = 500_000,
@@ -146,7 +146,7 @@ def fit_screened(
     }
     screen = Screen("screened", points, empty_sets(len(points), contexts.vocabulary), about)
     random = np.random.default_rng(seed)
-    for turn in range(learning.rounds):
+    for turn in range(learning.rounds):  # algorithm 1
         if turn > 0:
             learned = learn_points(screen.points, screen.sets, hidden, labels, budget, learning, random, progress)
             screen = replace(screen, points=learned)
@@ -154,6 +154,13 @@ def fit_screened(
         counts = count_all(screen.assign, counted, learning.top, len(screen.sets))
         screen = replace(screen, sets=knapsack(*counts, contexts.vocabulary, budget, learning.penalty, learning.skip))
     return with_guards(screen, *counts)
+
+
+class Screened(ScreenProjection):
+    """Clusters and sets learned together (Chen et al., 2019, L2S)."""
+
+    name, remedy = "screened", "a larger --budget"
+    fit = staticmethod(fit_screened)
 
 
 def _check(contexts: Recorded, learning: Learning, budget: float, most: int, points: np.ndarray | None) -> None:
@@ -248,7 +255,9 @@ def learn_points(
             for start in starts:
                 rows = np.sort(order[start : start + learning.batch])
                 noise = random.gumbel(size=(len(rows), len(points))).astype(np.float32)
-                gradient, mean_set = step(points, active, hidden[rows], labels[rows], noise, mean_set, budget, learning)
+                gradient, mean_set = batch_gradient(
+                    points, active, hidden[rows], labels[rows], noise, mean_set, budget, learning
+                )
                 points -= rate * gradient
                 bar.update()
     return points
@@ -265,7 +274,7 @@ class _Active:
         self.shared = floats @ floats.T
 
 
-def step(
+def batch_gradient(
     points: np.ndarray,
     active: _Active,
     hidden: np.ndarray,
@@ -294,6 +303,7 @@ def step(
     chosen = probabilities.argmax(1)
     covered = active.table[:, labels].transpose(1, 0, 2)
     penalty = np.float32(learning.penalty)
+    # The costs are derivatives of eq. 7 in the one-hot sample.
     if learning.reading == "linear":
         hits = covered.sum(2)
         cost = labels.shape[1] - hits + penalty * (active.sizes - hits)

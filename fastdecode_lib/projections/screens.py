@@ -2,14 +2,14 @@
 
 Amer et al. and Chen et al. decode in the same way: find the cluster of a hidden vector, score the tokens of its set with their
 rows of the output matrix, and take the best. They differ in how a vector finds its cluster (Euclidean distance or inner
-product) and in how clusters and sets are fitted: `clustered` and `screened`.
+product) and in how clusters and sets are fitted: `clustering.Clustered` and `learning_to_screen.Screened`.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from fastdecode_lib.kernels.matrices import Matrix, StorageFormat, scratch
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.store import ModelFiles, atomic_folder, check_replaceable, read_json, read_tensors
 
-Method = Literal["clustered", "screened"]
+EUCLIDEAN = frozenset({"clustered"})
+"""Methods by which a hidden vector belongs to the nearest point; by others, to the one with the highest product."""
 ROWS, SHARING_ROWS = 32, 64
 """Hidden vectors scored together, each with the set of its cluster or all with one set."""
 FORMAT, VERSION = "fastdecode-screens", 1
@@ -32,9 +33,9 @@ class Screen:
 
     Attributes
     ----------
-    method : "clustered" or "screened"
-        ``clustered`` (Amer et al.): the nearest centroid by Euclidean distance. ``screened`` (Chen et al.): the highest inner
-        product, without bias and norms.
+    method : str
+        Name of the projection that fitted it. ``clustered`` (Amer et al.): the nearest centroid by Euclidean distance.
+        ``screened`` (Chen et al.): the highest inner product, without bias and norms.
     points : float32 array (r, D)
         Each row is the centroid or the weight vector of a cluster.
     sets : ActiveSets
@@ -42,14 +43,12 @@ class Screen:
         How it was made: contexts, knobs, and the ``fingerprint`` of the model that the contexts were recorded with.
     """
 
-    method: Method
+    method: str
     points: np.ndarray
     sets: ActiveSets
     about: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.method not in ("clustered", "screened"):
-            raise ValueError(f"Unknown kind of screen: got {self.method!r}. Use 'clustered' or 'screened'.")
         if self.points.ndim != 2 or len(self.points) != len(self.sets) or not np.isfinite(self.points).all():
             raise ValueError(
                 f"A screen needs a finite point for each set: got points {self.points.shape} for {len(self.sets)} sets. Fit it "
@@ -72,7 +71,7 @@ class Screen:
         For Euclidean distance the score is ``C h - |C|^2 / 2``, minus half of eq. 2 of Amer et al. (2022). The bars in eq. 2,
         read as an absolute value, would choose the wrong cluster: ``|C|^2 - 2 C h`` is lowest, and negative, at the nearest.
         """
-        constants = -(self.points.astype(np.float64) ** 2).sum(1) / 2 if self.method == "clustered" else None
+        constants = -(self.points.astype(np.float64) ** 2).sum(1) / 2 if self.method in EUCLIDEAN else None
         return Matrix.of(self.points, constants, name="the centroids")
 
     def check_fits(self, vocabulary: int, width: int) -> None:
@@ -145,10 +144,13 @@ def load_screens(folder: str | Path) -> dict[str, Screen]:
     return screens
 
 
-class Clustered:
-    """Active sets of clusters of hidden vectors (Amer et al., 2022), from fastdecode fit."""
+class ScreenProjection:
+    """Base of projections with active sets. A subclass has a `name`, and ``fit(contexts, *, ...)``, which returns a `Screen`."""
 
-    name, needs = "clustered", "screens"
+    name: ClassVar[str]
+    needs: ClassVar[str] = "screens"
+    remedy: ClassVar[str]
+    """Options of ``fastdecode fit`` that help where the sets miss tokens."""
 
     @classmethod
     def make(
@@ -186,12 +188,6 @@ class Clustered:
         from fastdecode_lib.projections.screen_compiled import ScreenScorer
 
         return ScreenScorer(screen, output_matrix(model, precision), shared=shared)
-
-
-class Screened(Clustered):
-    """Clusters and sets learned together (Chen et al., 2019, L2S), from fastdecode fit."""
-
-    name = "screened"
 
 
 def screens_folder(method: str, files: ModelFiles, file: str | None = None) -> Path:

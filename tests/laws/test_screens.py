@@ -376,7 +376,6 @@ def test_bad_input(tmp_path: Path) -> None:
         (lambda: ActiveSets.of([[130]], 130), "Active sets do not fit"),
         (lambda: ActiveSets(np.array([0, 2]), np.array([1, 1]), 5), "must be strictly ascending"),
         (lambda: ScreenScorer(screen, matrix, scatter=True), "scatter=True with shared=False. Use shared=True"),
-        (lambda: Screen("nearest", screen.points, screen.sets), "Unknown kind of screen: got 'nearest'"),
         (lambda: Screen("screened", screen.points[:1], screen.sets), "a finite point for each set"),
         (lambda: load_screens(tmp_path), "There are no screens in .* screens.json is missing"),
     ):

@@ -11,7 +11,14 @@ import torch
 from fastdecode_lib.projections.active_sets import ActiveSets, count_labels
 from fastdecode_lib.projections.clustering import empty_sets
 from fastdecode_lib.projections.kmeans import kmeans
-from fastdecode_lib.projections.learning_to_screen import Learning, _Active, fit_screened, knapsack, learn_points, step
+from fastdecode_lib.projections.learning_to_screen import (
+    Learning,
+    _Active,
+    batch_gradient,
+    fit_screened,
+    knapsack,
+    learn_points,
+)
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.projections.screens import Screen
 
@@ -58,7 +65,9 @@ def test_the_gradient_is_that_of_the_printed_loss(seed: int, reading: Any) -> No
     active = _Active(sets)
     for before, budget, temperature in ((None, 100.0, 1.0), (None, 5.0, 1.0), (9.0, 8.0, 0.7), (30.0, 40.0, 1.0)):
         learning = Learning(clusters=7, reading=reading, penalty=0.05, temperature=temperature)
-        found, mean_set = step(points, active, contexts.hidden, contexts.labels, noise, before, budget, learning)
+        found, mean_set = batch_gradient(
+            points, active, contexts.hidden, contexts.labels, noise, before, budget, learning
+        )
         free = torch.tensor(points, dtype=torch.float64, requires_grad=True)
         table = torch.from_numpy(active.table.astype(float))
         literal_loss(free, table, contexts.hidden, contexts.labels, noise, before, budget, learning).backward()
@@ -79,7 +88,9 @@ def test_the_two_readings_have_one_value_and_two_gradients(seed: int) -> None:
         learning = Learning(clusters=7, reading=reading)  # type: ignore[arg-type]
         free = torch.tensor(points, dtype=torch.float64)
         values.append(float(literal_loss(free, table, contexts.hidden, contexts.labels, noise, None, 1e9, learning)))
-        gradients.append(step(points, _Active(sets), contexts.hidden, contexts.labels, noise, None, 1e9, learning)[0])
+        gradients.append(
+            batch_gradient(points, _Active(sets), contexts.hidden, contexts.labels, noise, None, 1e9, learning)[0]
+        )
     assert values[0] == pytest.approx(values[1]) and not np.allclose(*gradients)
 
 
@@ -90,7 +101,9 @@ def test_the_first_turn_learns_nothing(seed: int) -> None:
     nothing = empty_sets(7, 60)
     for reading in ("literal", "linear"):
         learning = Learning(clusters=7, reading=reading)  # type: ignore[arg-type]
-        gradient, _ = step(points, _Active(nothing), contexts.hidden, contexts.labels, noise, None, 5.0, learning)
+        gradient, _ = batch_gradient(
+            points, _Active(nothing), contexts.hidden, contexts.labels, noise, None, 5.0, learning
+        )
         assert np.abs(gradient).max() <= 1e-7 * (5 if reading == "linear" else 0)
     one = fit_screened(contexts, budget=9, learning=Learning(clusters=7, rounds=1), seed=seed)
     centroids = kmeans(contexts.hidden, 7, seed=seed, spherical=True)

@@ -41,7 +41,7 @@ def by_vocabulary(frame: pd.DataFrame) -> pd.DataFrame:
 
 RATIO = "speed over single-token L2R"
 SPEEDUP = Column("speedup", "ratio")
-SYSTEMS = columns(
+SYSTEM_COLUMNS = columns(
     "system set updates",
     Column("bleu", "BLEU"),
     Column("token_ratio", "ratio"),
@@ -64,7 +64,7 @@ EXPERIMENTS = (
     Experiment(
         quality.table2,
         "Table 2: quality and speed of every system",
-        SYSTEMS,
+        SYSTEM_COLUMNS,
         arrange=marked,
         note=SYSTEMS_NOTE,
     ),

@@ -18,13 +18,13 @@ class Choice(NamedTuple):
 
     def rows(self, indices: np.ndarray | slice) -> dict[str, Any]:
         """The observed fields of the slots at these indices, as keyword arguments of `core.Iteration`."""
-        _, *observed = self
+        probabilities, margins, cluster = self.probabilities, self.margins, self.cluster
         return {
-            name: None if values is None else values[indices] for name, values in zip(_OBSERVED, observed, strict=True)
+            "probabilities": None if probabilities is None else probabilities[indices],
+            "margins": None if margins is None else margins[indices],
+            "num_active": self.num_active[indices],
+            "cluster": None if cluster is None else cluster[indices],
         }
-
-
-_OBSERVED = Choice._fields[1:]
 
 
 def choose(scorer: Scorer, hidden: Any, slots: np.ndarray, constraints: Constraints, observe: bool) -> Choice:

@@ -1,9 +1,11 @@
 """Instructions of the processor that the kernels use, and how to switch them off.
 
-``FASTDECODE_CPU=portable`` leaves the byte products of AVX-512 VNNI unused; ``vnni`` lays weights out for them even where they
-must be imitated. The integers are the same. numba's own ``NUMBA_CPU_NAME=generic`` switches off more.
+``FASTDECODE_CPU=portable`` leaves the byte products of AVX-512 VNNI and AMX unused; ``vnni`` leaves AMX's unused, and lays weights
+out for VNNI even where its products must be imitated. The integers are the same. numba's own ``NUMBA_CPU_NAME=generic`` switches
+off more.
 """
 
+import ctypes
 import os
 import platform
 from functools import cache
@@ -11,6 +13,8 @@ from typing import Any
 
 PORTABLE, VNNI = "portable", "vnni"
 CHOICES = ("auto", PORTABLE, VNNI)
+TILE_PERMISSION = 158, 0x1023, 18
+"""Linux' call ``arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)``, by which a process asks for tile registers."""
 
 
 @cache
@@ -35,6 +39,18 @@ def wide() -> bool:
 def has_vnni() -> bool:
     """Whether the processor multiplies bytes four at a time (AVX-512 VNNI)."""
     return {"avx512f", "avx512vnni"} <= features()
+
+
+def has_amx() -> bool:
+    """Whether int8 products use AMX's tile registers: the processor has them, and Linux lets this process use them."""
+    return os.environ.get("FASTDECODE_CPU", "auto") == "auto" and _may_use_tiles()
+
+
+@cache
+def _may_use_tiles() -> bool:
+    if not (has_vnni() and {"amx-tile", "amx-int8"} <= features() and platform.system() == "Linux"):
+        return False
+    return ctypes.CDLL(None).syscall(*TILE_PERMISSION) == 0
 
 
 def layout() -> str:

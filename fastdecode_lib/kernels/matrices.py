@@ -5,6 +5,7 @@ rounds the weights of an output to integers so small that no row can overflow th
 this assumes. A row with an entry that is not finite becomes NaN throughout.
 """
 
+import sys
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
-from fastdecode_lib.kernels import cpu
+from fastdecode_lib.kernels import amx, cpu
 from fastdecode_lib.kernels.compiling import callback, kernel
 from fastdecode_lib.kernels.elementwise import of_bits
 from fastdecode_lib.kernels.ids import checked
@@ -111,7 +112,8 @@ class Matrix:
     def __post_init__(self) -> None:
         addresses = [array.ctypes.data for array in (self.weight, self.scale, self.bias, self.start)]
         form = FLOATS.index(self.format) if self.format.is_float else -1
-        numbers = [_code(self.format).address, len(self.weight), self.shape[1], self.multiplier, self.limit, form]
+        code = _code(self.format, self.format == INT8_FOURS and cpu.has_amx()).address
+        numbers = [code, len(self.weight), self.shape[1], self.multiplier, self.limit, form]
         object.__setattr__(self, "record", np.array([*addresses, *numbers], dtype=np.int64))
 
     @classmethod
@@ -234,7 +236,7 @@ def format_of(precision: StorageFormat) -> Format:
 
 def scratch(rows: int, columns: int) -> np.ndarray:
     """Room for rows rounded to integers and their scales, int16 (rows, ...)."""
-    return np.empty((rows, padded(columns, GROUP) + 2), dtype=np.int16)
+    return np.empty((padded(rows, LANES), padded(columns, GROUP) + 2), dtype=np.int16)
 
 
 def pack(entries: np.ndarray, kind: Format) -> np.ndarray:
@@ -385,9 +387,14 @@ longs_at = _view(types.int64, 8)
 """Views of so many float32, int16, uint8 or int64 numbers at an address."""
 
 
+@njit(nogil=True, error_model="numpy")
+def _nothing(*arguments):  # type: ignore[no-untyped-def]
+    return 0
+
+
 @cache
-def _code(kind: Format) -> Any:
-    """The compiled product of one format of numbers; its arguments are those of `call` but the first."""
+def _code(kind: Format, has_tiles: bool) -> Any:
+    """The compiled product of one format of numbers, in AMX's tiles if told; its arguments are those of `call` but the first."""
     few = 4 if cpu.wide() else 2
     many = 4 if cpu.wide() else 1
     one, two, three, four, six = (
@@ -398,6 +405,7 @@ def _code(kind: Format) -> Any:
         tile(kind, 6, many),
     )
     weight_bytes, group, rounds, bytewise = kind.weight_bytes, kind.group, not kind.is_float, kind == INT8_FOURS
+    begin, tall, end, least = amx.KERNELS if has_tiles else (_nothing, _nothing, _nothing, sys.maxsize)
 
     def run(x, x_bytes, rows, record, rounded, rounded_bytes, y, y_bytes):  # type: ignore[no-untyped-def]
         matrix = longs_at(record, FIELDS)
@@ -410,10 +418,21 @@ def _code(kind: Format) -> Any:
             x, x_bytes = rounded + 4, rounded_bytes
         groups = columns if group == 1 else ((columns + GROUP - 1) // GROUP) * (GROUP // group)
         block_bytes = groups * group * LANES * weight_bytes
+        many_rows, space = rows >= least and columns % amx.COLUMNS == 0, 0
+        if many_rows:
+            space = begin()
         for first in range(0, rows, ROWS_AT_ONCE):
             last = min(first + ROWS_AT_ONCE, rows)
+            left = (last - first) % LANES
+            short = first if not many_rows else last - left if left < least else last
             for quarter in range(0, matrix[BLOCKS], 4):
-                row = first
+                row = short
+                if short > first:
+                    w, at = matrix[WEIGHT] + quarter * block_bytes, 4 * LANES * quarter
+                    b, s, t = matrix[BIAS] + at, matrix[SCALE] + at, matrix[START] + at
+                    tall(
+                        w, block_bytes, x, x_bytes, first, short, groups, b, s, t, row_scales, scale_bytes, y + at, y_bytes, space
+                    )  # fmt: skip
                 while row < last:
                     left = last - row
                     height = 6 if left >= 6 else 4 if left >= 4 else left
@@ -433,8 +452,10 @@ def _code(kind: Format) -> Any:
                         else:
                             six(w, block_bytes, xs, x_bytes, groups, b, s, t, scales, scale_bytes, ys, y_bytes)
                     row += height
+        if many_rows:
+            end()
 
-    run.__qualname__ = f"multiply_{kind.name}"
+    run.__qualname__ = f"multiply_{kind.name}" + (" in tiles" if has_tiles else "")
     return callback(run, 8)
 
 

@@ -9,6 +9,7 @@ import pkgutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from fastdecode_lib.kernels import compiling, cpu, elementwise, matrices, recurr
 from fastdecode_lib.kernels.attention import attend, attend_from
 from fastdecode_lib.kernels.matrices import (
     CHECKED,
+    CODE,
     INT8_LIMIT,
     INT16_LIMIT,
     PRECISIONS,
@@ -445,6 +447,29 @@ def test_bytes_in_fours_are_the_same_integers(seed: int, monkeypatch: pytest.Mon
     assert (found[0] == found[1]).all()
 
 
+@pytest.mark.skipif(not cpu.has_amx(), reason="no AMX, or none for this process")
+@pytest.mark.parametrize("columns", [64, 128, 192, 448, 1024, 100])
+def test_tiles_of_amx_give_the_same_bits(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the number of rows, in several threads, in lists, and for rows that are not finite."""
+    random = np.random.default_rng(columns)
+    weight, bias = random.normal(size=(130, columns)).astype(np.float32), random.normal(size=130).astype(np.float32)
+    x = random.normal(size=(97, columns)).astype(np.float32) * random.choice([0, 1e-3, 1, 1e4], size=(97, 1))
+    x[5, 3], x[40, 0] = np.nan, np.inf
+    x = x.astype(np.float32)
+    tiles = Matrix.of(weight, bias, "int8")
+    monkeypatch.setenv("FASTDECODE_CPU", "vnni")
+    vectors = Matrix.of(weight, bias, "int8")
+    assert tiles.record[CODE] != vectors.record[CODE]
+    expected = vectors(x)
+    for rows in (1, 7, 8, 15, 16, 17, 23, 24, 31, 48, 49, 56, 97):
+        assert np.array_equal(tiles(x[:rows]), expected[:rows], equal_nan=True), rows
+    listed = np.arange(0, 130, 3)
+    assert np.array_equal(Listing(tiles)(x, listed), expected[:, listed], equal_nan=True)
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(tiles, [x] * 40):
+            assert np.array_equal(found, expected, equal_nan=True)
+
+
 def test_a_processor_without_anything_gives_the_same_bits(tmp_path: Path) -> None:
     """numba compiles for the oldest x86-64, or the plainest of another make; its compiled code stays by itself."""
     rows = np.random.default_rng(5).normal(size=(9, 77)).astype(np.float32) * np.float32(3)
@@ -817,7 +842,9 @@ def test_no_two_compiled_functions_share_a_name() -> None:
                 name = value.py_func.__module__, value.py_func.__qualname__
                 assert known.setdefault(name, value) is value, name
     assert len(known) > 50
-    assert len({matrices._code(kind).address for kind in (FLOAT32, FLOAT16, BFLOAT16, INT16, INT8, INT8_FOURS)}) == 6
+    codes = [matrices._code(kind, False) for kind in (FLOAT32, FLOAT16, BFLOAT16, INT16, INT8, INT8_FOURS)]
+    codes += [matrices._code(INT8_FOURS, True)] if cpu.has_amx() else []
+    assert len({code.address for code in codes}) == len(codes)
 
 
 def test_a_change_of_any_kernel_makes_numba_compile_again(tmp_path: Path) -> None:

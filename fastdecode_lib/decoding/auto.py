@@ -36,7 +36,7 @@ BURST = 16
 are slower than those of a decoding that drafts all the time."""
 MANY = 8
 """Rows of a large batch, where drafts seldom pay: from the start only one of `SHORTEST` passes tries two slots."""
-STEADY = 16
+STEADY = 48
 """Passes for which a chosen width is kept."""
 MEMORY, FADING = 400, 0.99
 """Verified drafts after which all counts are halved; weight of an output's length relative to the next one's."""
@@ -143,12 +143,12 @@ class Experience:
     """What drafting has settled and cost so far, for one model and text; threads may share it."""
 
     def __init__(self) -> None:
-        self.verified, self.accepted = np.zeros(WIDTHS[-1] - 1), np.zeros(WIDTHS[-1] - 1)
+        self.verified, self.accepted = [0.0] * (WIDTHS[-1] - 1), [0.0] * (WIDTHS[-1] - 1)
         """How often the n-th draft token was verified with all before it accepted, and how often it was accepted too."""
         self.seconds, self.greedy_seconds = PassTimes(), PassTimes()
         """Of passes of the loop that drafts, and of greedy decoding's own, which does less beside its network."""
         self.drafting, self.preparing = Times(), Times()
-        """Seconds to draft a token, and to prepare the drafts of a sentence."""
+        """Seconds to draft a token, with what else a pass that drafts does before its network; and to prepare a sentence."""
         self.tokens, self.outputs = 0.0, 0.0
         """Tokens of finished outputs, and the number of outputs; earlier ones count less."""
         self.widths: dict[int, tuple[int, int]] = {}
@@ -158,11 +158,12 @@ class Experience:
 
     def learn(self, drafted: int, accepted: int) -> None:
         """Count the draft tokens of one row of a pass; those that no source could propose count as rejected."""
-        self.verified[: min(drafted, accepted + 1)] += 1
-        self.accepted[:accepted] += 1
+        for place in range(min(drafted, accepted + 1)):
+            self.verified[place] += 1
+        for place in range(accepted):
+            self.accepted[place] += 1
         if self.verified[0] > MEMORY:
-            self.verified *= 0.5
-            self.accepted *= 0.5
+            self.verified, self.accepted = ([0.5 * n for n in counts] for counts in (self.verified, self.accepted))
 
     def count_output(self, tokens: int) -> None:
         """Count an output with this number of tokens."""
@@ -171,7 +172,7 @@ class Experience:
     def expected_tokens(self, width: int) -> float:
         """Expected number of tokens that a row of a pass settles."""
         tokens, rate, chance = 1.0, 0.5, 1.0
-        for verified, accepted in zip(self.verified[: width - 1].tolist(), self.accepted.tolist(), strict=False):
+        for verified, accepted in zip(self.verified[: width - 1], self.accepted, strict=False):
             rate = (accepted + 2 * rate) / (verified + 2)
             chance *= rate
             tokens += chance
@@ -224,11 +225,11 @@ class Experience:
         return width
 
     def greedy(self, rows: int, most: int = WIDTHS[-1]) -> bool:
-        """Whether a batch of this many rows should neither draft nor probe."""
+        """Whether greedy decoding's own loop should take over a batch of this many rows, to rest or to be timed."""
         probes = self.sizes[rows.bit_length()]
         if not self.seconds.known(rows) or self._tries_two_slots(rows, probes):
             return most == 1
-        return not probes.due and not probes.lasts and self.best(rows, most) == 1
+        return probes.probed == 1 if probes.lasts else not probes.due and self.best(rows, most) == 1
 
     def decoded(self, rows: int, passes: int) -> None:
         """Count passes that greedy decoding's own loop made."""
@@ -241,6 +242,7 @@ class Pace:
 
     def __init__(self, experience: Experience, most: int):
         self.experience, self.most, self.place = experience, most, 0
+        self.begun = perf_counter()
 
     def feeds(self, sentences: Sequence[Any]) -> list[Feed]:
         """Feeds of the next pass, one for each sentence."""
@@ -249,13 +251,14 @@ class Pace:
         self.place += 1
         start = perf_counter()
         if prepared := sum([sentence.widen(width) for sentence in sentences]):
-            experience.preparing.add((perf_counter() - start) / prepared)
-            start = perf_counter()
+            seconds = perf_counter() - start
+            experience.preparing.add(seconds / prepared)
+            self.begun += seconds
         feeds = [sentence.feed() for sentence in sentences]
         self.clock = perf_counter()
         self.positions = sum([len(feed.tokens) for feed in feeds])
         if self.positions > len(feeds):
-            experience.drafting.add((self.clock - start) / (self.positions - len(feeds)))
+            experience.drafting.add((self.clock - self.begun) / (self.positions - len(feeds)))
         return feeds
 
     def end(self, accepted: Sequence[Accepted]) -> None:
@@ -269,6 +272,7 @@ class Pace:
 
     def drafts(self, rows: int) -> bool:
         """Whether to draft for this many sentences, or to probe."""
+        self.begun = perf_counter()
         return not self.experience.greedy(rows, self.most)
 
     def outputs(self, sentences: Sequence[Any]) -> list[list[int]]:

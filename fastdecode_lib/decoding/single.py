@@ -8,6 +8,8 @@ import numpy as np
 from fastdecode_lib.core import Constraints, Iteration, Model, State
 from fastdecode_lib.decoding.choosing import Choice
 
+TIMED = 4
+"""Of so many passes one is timed, and never the first, which finds code and weights out of the caches."""
 NO_DRAFT = np.full(1, -1)
 """The drafts of a pass without drafts."""
 NO_DRAFT.setflags(write=False)
@@ -21,7 +23,7 @@ class Single:
     outputs : list of list of int
         The tokens of each row so far, which the loop appends to.
     timed : callable, optional
-        Called after each pass but the first with the number of rows and the seconds of the pass.
+        Called now and then with the number of rows and the seconds of a pass.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class Single:
             choice = self.chooser(hidden[:, 0], slots, alive, ())
             tokens = choice.tokens.tolist()
             seconds = perf_counter() - clock
-            if self.timed is not None and call > first:
+            if self.timed is not None and call > first and call % TIMED == 0:
                 self.timed(len(alive), seconds)
             for i, (row, output, token) in enumerate(zip(alive.tolist(), outputs, tokens, strict=True)):
                 output.append(token)

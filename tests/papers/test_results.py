@@ -280,12 +280,12 @@ def test_what_the_conclusions_say_of_sharp_models():
     assert (round(own), round(paper)) == (-3, 1) and bleu.loc["S4", "bleu_p"] < 0.05
     steps = committed("sharp_models.steps").set_index("name")
     for name, wanted in (
-        ("tatoeba-small, hf float32", (3.7, 3.5, 3.8)),
-        ("tatoeba-small, ctranslate2 float32", (1.1, 1.0, 1.1)),
-        ("tatoeba-small, ctranslate2 int8", (0.9, 0.8, 0.9)),
-        ("opus-mt shape, ctranslate2 float32", (1.2, 1.1, 1.2)),
-        ("opus-mt shape, ctranslate2 int8", (2.3, 2.2, 2.4)),
-        ("opus-mt shape in float16, ctranslate2 float32", (2.1, 1.9, 2.3)),
+        ("tatoeba-small, hf float32", (3.6, 3.5, 3.8)),
+        ("tatoeba-small, ctranslate2 float32", (1.5, 1.4, 1.5)),
+        ("tatoeba-small, ctranslate2 int8", (1.2, 1.2, 1.3)),
+        ("opus-mt shape, ctranslate2 float32", (1.2, 1.2, 1.2)),
+        ("opus-mt shape, ctranslate2 int8", (2.4, 2.3, 2.6)),
+        ("opus-mt shape in float16, ctranslate2 float32", (1.9, 1.9, 2.0)),
     ):
         assert tuple(round(steps.loc[name, f"ratio{end}"], 1) for end in ("", "_low", "_high")) == wanted
     same = steps.agreement[["tatoeba-small, compiled int8", "tatoeba-small, ctranslate2 int8"]]
@@ -303,8 +303,8 @@ def test_what_the_conclusions_say_of_the_cube():
         + (cube["precision"] != "float32")
     )
     several = cube[(parts > 1) & ~lost & cube["speedup"].notna()]
-    assert len(several) == 194 and round((several["product"] > several["speedup"]).mean(), 2) == 0.78
-    assert round((several["product"] > several["speedup_high"]).mean(), 2) == 0.56
+    assert len(several) == 194 and round((several["product"] > several["speedup"]).mean(), 2) == 0.75
+    assert round((several["product"] > several["speedup_high"]).mean(), 2) == 0.71
 
 
 def test_what_is_said_of_the_methods_of_the_first_page():
@@ -313,11 +313,11 @@ def test_what_is_said_of_the_methods_of_the_first_page():
     assert not single.noisy.any()
     for place, speedup, unchanged in (
         (("window:width=3", "exact", "float32"), 1.2, 1.0),
-        (("window:width=3", "quantised", "float32"), 1.3, 1.0),
-        (("greedy", "clustered", "float32"), 1.6, 0.98),
-        (("greedy", "screened", "float32"), 1.7, 0.94),
-        (("greedy", "exact", "int8"), 1.4, 0.83),
-        (("greedy", "clustered", "int8"), 2.4, 0.82),
+        (("window:width=3", "quantised", "float32"), 1.4, 1.0),
+        (("greedy", "clustered", "float32"), 1.8, 0.98),
+        (("greedy", "screened", "float32"), 2.0, 0.94),
+        (("greedy", "exact", "int8"), 1.7, 0.83),
+        (("greedy", "clustered", "int8"), 3.4, 0.82),
     ):
         row = single.loc[place]
         assert (round(row.speedup, 1), round(row.agreement + 1e-9, 2)) == (speedup, unchanged)

@@ -283,20 +283,18 @@ class Constraints:
         cut = self.forced_end and self.exact_length is None and len(tokens) == self.max_length
         return "end" if tokens and tokens[-1] in self.end and not cut else "length"
 
-    def forces(self, slots: np.ndarray) -> bool:
+    def may_force(self, slots: np.ndarray) -> bool:
         """Whether the end may be forced at one of these slots."""
-        return bool((self.forced_end or self.exact_length) and slots.max() >= self.limit - 1)
+        return bool((self.forced_end or self.exact_length) and slots.max(initial=-1) >= self.limit - 1)
 
     def forced(self, slots: np.ndarray) -> np.ndarray:
         """The id forced at each slot, -1 where the model is free; same shape as `slots`."""
-        return np.where((slots == self.limit - 1) & self.forces(slots), self.end[0], -1)
+        return np.where((slots == self.limit - 1) & self.may_force(slots), self.end[0], -1)
 
     def forbidden(self, slots: np.ndarray) -> np.ndarray | None:
         """The ids that must not be chosen: (M,) when the same at all slots (N,), else (N, M) padded with -1."""
-        always, least = (
-            np.array(self.banned, dtype=np.int64),
-            self.exact_length - 1 if self.exact_length else self.min_length,
-        )
+        always = np.array(self.banned, dtype=np.int64)
+        least = self.exact_length - 1 if self.exact_length else self.min_length
         no_end = slots < least
         if least == 0 or not no_end.any():
             return always if len(always) else None
@@ -349,7 +347,8 @@ class Iteration(NamedTuple):
     sources : int64 array (W,) or None
         Position of the source token that each draft came from; -1 for none. Only for drafts that come from the source.
     positions : int
-        Target positions the pass computed for this row: W, or more where several candidates were computed side by side.
+        Target positions the pass computed for this row: W (the default is 1), or more where several candidates were computed side
+        by side.
     seconds : float
         Time the decoder spent on this pass.
     """

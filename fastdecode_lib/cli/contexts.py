@@ -229,12 +229,13 @@ def _fit(options: argparse.Namespace) -> int:
     contexts = Contexts.open(options.contexts, verify=True)
     output = model.network.outputs[0]
     contexts.check_model(model.checkpoint.fingerprint, contexts.width, output.vocabulary)
-    common: dict[str, Any] = {
+    common = {
         "always": _always(options.always, end),
         "at_least": options.at_least,
         "seed": options.seed,
+        "progress": sys.stderr.isatty(),
     }
-    knobs = options_of_fit(options.method, common | given)
+    knobs = options_of_fit(options.method, given, common)
     folder = _screens_folder(options, model.checkpoint)
     names = groups(contexts.directions, options.per)
     unchanged = screens_to_keep(folder, options.method, model.checkpoint.fingerprint, names)

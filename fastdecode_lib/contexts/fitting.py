@@ -70,18 +70,29 @@ def fitted_projection(method: str) -> Any:
     return registry.projection_class(method)
 
 
-def options_of_fit(method: str, given: dict[str, Any]) -> dict[str, Any]:
+def options_of_fit(method: str, given: dict[str, Any], common: dict[str, Any] | None = None) -> dict[str, Any]:
     """Options by name as keywords of a projection's ``fit``: fields of its settings, a dataclass, become one keyword.
+
+    Parameters
+    ----------
+    given : dict
+        Options that somebody asked for.
+    common : dict, optional
+        Options for every ``fit`` that has them.
 
     Raises
     ------
     ValueError
-        If the projection does not have an option.
+        If the projection does not have an option that was asked for.
     """
     fit, options = fitted_projection(method).fit, dict(given)
-    hints, keywords = get_type_hints(fit), dict[str, Any]()
-    for name in inspect.signature(fit).parameters:
-        settings: Any = next(filter(is_dataclass, get_args(hints[name])), None)
+    parameters, hints = inspect.signature(fit).parameters, get_type_hints(fit)
+    keywords = {name: value for name, value in (common or {}).items() if name in parameters}
+    for name in parameters:
+        hint = hints.get(name)
+        settings: Any = next(
+            (kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and is_dataclass(kind)), None
+        )
         if settings is not None:
             names = [field.name for field in fields(settings) if field.name in options]
             keywords[name] = settings(**{field: options.pop(field) for field in names})
@@ -89,7 +100,7 @@ def options_of_fit(method: str, given: dict[str, Any]) -> dict[str, Any]:
             keywords[name] = options.pop(name)
     if options:
         wrong = ", ".join(f"--{name.replace('_', '-')}" for name in options)
-        raise ValueError(f"The projection {method} is fitted without {wrong}: got it. Leave it out.")
+        raise ValueError(f"`fastdecode fit {method}` has no {wrong}. Leave it out.")
     return keywords
 
 

@@ -147,8 +147,8 @@ class Experience:
         """How often the n-th draft token was verified with all before it accepted, and how often it was accepted too."""
         self.seconds, self.greedy_seconds = PassTimes(), PassTimes()
         """Of passes of the loop that drafts, and of greedy decoding's own, which does less beside its network."""
-        self.drafting, self.preparing = Times(), Times()
-        """Seconds to draft a token, with what else a pass that drafts does before its network; and to prepare a sentence."""
+        self.drafting, self.preparing, self.pacing = Times(), Times(), Times()
+        """Seconds to draft a token, to prepare the drafts of a sentence, and to choose the width of a pass."""
         self.tokens, self.outputs = 0.0, 0.0
         """Tokens of finished outputs, and the number of outputs; earlier ones count less."""
         self.widths: dict[int, tuple[int, int]] = {}
@@ -183,7 +183,7 @@ class Experience:
         if width == 1:
             return 1.0
         single = (self.greedy_seconds if self.greedy_seconds.known(rows) else self.seconds)(rows)
-        wide = self.seconds(rows * width) + rows * (width - 1) * self.drafting.value
+        wide = self.seconds(rows * width) + rows * (width - 1) * self.drafting.value + self.pacing.value
         prepared = rows * self.preparing.value * self.outputs / max(1.0, self.tokens)
         return single / (wide / self.expected_tokens(width) + prepared)
 
@@ -250,15 +250,15 @@ class Pace:
         width = self.width = experience.width(len(sentences), self.place, self.most)
         self.place += 1
         start = perf_counter()
+        experience.pacing.add(start - self.begun)
         if prepared := sum([sentence.widen(width) for sentence in sentences]):
-            seconds = perf_counter() - start
-            experience.preparing.add(seconds / prepared)
-            self.begun += seconds
+            experience.preparing.add((perf_counter() - start) / prepared)
+            start = perf_counter()
         feeds = [sentence.feed() for sentence in sentences]
         self.clock = perf_counter()
         self.positions = sum([len(feed.tokens) for feed in feeds])
         if self.positions > len(feeds):
-            experience.drafting.add((self.clock - self.begun) / (self.positions - len(feeds)))
+            experience.drafting.add((self.clock - start) / (self.positions - len(feeds)))
         return feeds
 
     def end(self, accepted: Sequence[Accepted]) -> None:

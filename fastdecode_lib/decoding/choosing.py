@@ -34,11 +34,11 @@ def choose(scorer: Scorer, hidden: Any, slots: np.ndarray, constraints: Constrai
     finds no allowed token ends the sentence.
     """
     candidates = scorer.top_k(hidden, 2 if observe else 1, constraints.forbidden(slots), normalise=observe)
-    tokens: np.ndarray = candidates.ids[:, 0]
+    tokens: np.ndarray = candidates.ids[:, 0].copy()
     free: np.ndarray | bool = True
-    if tokens.min() < 0:
+    if tokens.min(initial=0) < 0:
         tokens = np.where(tokens >= 0, tokens, constraints.end[0])
-    if constraints.forces(slots):
+    if constraints.may_force(slots):
         forced = constraints.forced(slots)
         free = forced < 0
         tokens = np.where(free, tokens, forced)

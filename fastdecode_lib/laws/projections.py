@@ -1,4 +1,7 @@
-"""Laws of every projection of the registry, whatever it approximates, on hidden vectors of the bundled model."""
+"""Laws of projections, whatever they approximate, on hidden vectors of the bundled model.
+
+They run on every projection of the registry that needs no file of its own and whose packages are installed.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

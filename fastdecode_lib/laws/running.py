@@ -40,7 +40,7 @@ def run_laws(cases: int, first_seed: int = 0) -> Iterator[dict[str, Any]]:
                 yield tally(f"{decoder_law.__name__}/{name}{suffix}", checks)
     for name in registry.PROJECTIONS:
         scored = list(projection_cases(name))
-        for projection_law in PROJECTION_LAWS:
+        for projection_law in PROJECTION_LAWS if scored else ():
             yield tally(f"{projection_law.__name__}/{name}", [partial(projection_law, case) for case in scored])
 
 

@@ -115,6 +115,8 @@ class CompiledState(Slots):
         slots, counts, moved = self.kept(slots)
         for row in range(len(slots)) if moved else ():
             start, order = int(self.before_step[row]), slots[row, : counts[row]]
+            if (order == np.arange(len(order))).all():
+                continue
             for cache in (self.keys, self.values):
                 cache[:, row, :, start : start + len(order)] = cache[:, row][:, :, start + order]
         self.filled = self.before_step + counts

@@ -14,6 +14,9 @@ from fastdecode_lib.checkpoints import transformers_private as private
 from fastdecode_lib.core import Kind, Model, Output, Source
 from fastdecode_lib.models.states import SlotsInOrder, check_length
 
+CHECKED_BY_MODULE = int(np.iinfo(np.int64).max)
+"""Size of a vocabulary whose ids the module checks itself: it may embed more tokens than it can choose."""
+
 
 @dataclass
 class HuggingFaceState(SlotsInOrder):
@@ -130,7 +133,7 @@ class HuggingFaceModel:
             raise ValueError(
                 "This model runs without candidate trees and ragged rows. Use a Marian, mBART, M2M-100 or T5 model."
             )
-        tokens, counts, _ = state.checked_step(tokens, self.outputs[0].vocabulary)
+        tokens, counts, _ = state.checked_step(tokens, CHECKED_BY_MODULE)
         slots = tokens.shape[1]
         padded = self.counts_tokens and (tokens == self.module.config.pad_token_id).any()
         singly = slots > self.most_tokens or padded

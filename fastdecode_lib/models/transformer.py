@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from fastdecode_lib.checkpoints.transformer import Architecture, tensors_of_module
 from fastdecode_lib.core import Kind, Output, Source
+from fastdecode_lib.kernels.ids import plain
 from fastdecode_lib.kernels.products import Product
 from fastdecode_lib.models.positions import relative_rows, sinusoids
 from fastdecode_lib.models.states import Slots, check_length, check_prefix, fed_before
@@ -470,8 +471,9 @@ class Transformer:
     @torch.inference_mode()
     def step(self, state: TransformerState, tokens: np.ndarray, visible: np.ndarray | None = None) -> Tensor:
         """Feed tokens (B, W), -1 feeding nothing, and return hidden vectors (B, W, D); see `core.Model.step`."""
+        tokens = plain(tokens, np.int64)
         place = _place(self, state, tokens, visible)
-        ids = torch.from_numpy(np.ascontiguousarray(tokens)).to(self.device)
+        ids = torch.from_numpy(tokens).to(self.device)
         hidden = self._decoded(ids, place, state.keys, state.values, *state.readable_memory())
         state.advance(place.counts)
         return hidden

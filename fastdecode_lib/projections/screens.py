@@ -145,11 +145,15 @@ def load_screens(folder: str | Path) -> dict[str, Screen]:
 
 
 class ScreenProjection:
-    """Base of projections with active sets. A subclass has a `name`, and ``fit(contexts, *, ...)``, which returns a `Screen`."""
+    """Base of projections with active sets.
+
+    A subclass has a `name`, and ``fit(contexts, *, ...)``, which returns a `Screen` with this name as its method. A hidden vector
+    belongs to the point with the highest inner product, or to the nearest if the name is in `EUCLIDEAN`.
+    """
 
     name: ClassVar[str]
     needs: ClassVar[str] = "screens"
-    remedy: ClassVar[str]
+    remedy: ClassVar[str] = "other options"
     """Options of ``fastdecode fit`` that help where the sets miss tokens."""
 
     @classmethod

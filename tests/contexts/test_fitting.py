@@ -264,7 +264,7 @@ def test_an_option_of_the_other_method_is_refused_before_anything_is_read(
 ) -> None:
     assert cli.main(["fit", method, "--contexts", str(tmp_path), "--out", str(tmp_path / "none"), *option]) == 2
     error = capsys.readouterr().err
-    refused = f"The projection {method} is fitted without {option[0]}: got it. Leave it out."
+    refused = f"`fastdecode fit {method}` has no {option[0]}. Leave it out."
     assert (refused in error) == (method != owner), error
 
 

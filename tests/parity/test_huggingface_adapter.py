@@ -120,6 +120,16 @@ def test_threads_do_not_take_each_others_vectors(module: Any) -> None:
             assert torch.equal(found, alone[number % len(sources)])
 
 
+def test_a_start_symbol_that_is_no_output() -> None:
+    """The module may embed more tokens than its head can choose."""
+    module = module_of("bart", vocabulary=VOCABULARY + 1)
+    module.lm_head = torch.nn.Linear(module.config.d_model, VOCABULARY, bias=False, dtype=module.dtype)
+    module.final_logits_bias = module.final_logits_bias[:, :VOCABULARY]
+    model = HuggingFaceModel(module, 30)
+    state = model.start(model.encode(Source(np.array([[5, 6, 2]]), np.array([3]))), np.array([[VOCABULARY]]))
+    assert model.step(state, np.array([[VOCABULARY]])).shape == (1, 1, module.config.d_model)
+
+
 def test_logits_of_several_slots_at_once_and_after_truncation(module: Any) -> None:
     model, source = HuggingFaceModel(module, 64), source_of(module)
     random = np.random.default_rng(2)

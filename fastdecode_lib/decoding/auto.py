@@ -147,8 +147,8 @@ class Experience:
         """How often the n-th draft token was verified with all before it accepted, and how often it was accepted too."""
         self.seconds, self.greedy_seconds = PassTimes(), PassTimes()
         """Of passes of the loop that drafts, and of greedy decoding's own, which does less beside its network."""
-        self.drafting, self.preparing, self.pacing = Times(), Times(), Times()
-        """Seconds to draft a token, to prepare the drafts of a sentence, and to choose the width of a pass."""
+        self.drafting, self.preparing = Times(), Times()
+        """Seconds to draft a token, and to prepare the drafts of a sentence."""
         self.tokens, self.outputs = 0.0, 0.0
         """Tokens of finished outputs, and the number of outputs; earlier ones count less."""
         self.widths: dict[int, tuple[int, int]] = {}
@@ -183,7 +183,7 @@ class Experience:
         if width == 1:
             return 1.0
         single = (self.greedy_seconds if self.greedy_seconds.known(rows) else self.seconds)(rows)
-        wide = self.seconds(rows * width) + rows * (width - 1) * self.drafting.value + self.pacing.value
+        wide = self.seconds(rows * width) + rows * (width - 1) * self.drafting.value
         prepared = rows * self.preparing.value * self.outputs / max(1.0, self.tokens)
         return single / (wide / self.expected_tokens(width) + prepared)
 
@@ -242,7 +242,6 @@ class Pace:
 
     def __init__(self, experience: Experience, most: int):
         self.experience, self.most, self.place = experience, most, 0
-        self.begun = perf_counter()
 
     def feeds(self, sentences: Sequence[Any]) -> list[Feed]:
         """Feeds of the next pass, one for each sentence."""
@@ -250,7 +249,6 @@ class Pace:
         width = self.width = experience.width(len(sentences), self.place, self.most)
         self.place += 1
         start = perf_counter()
-        experience.pacing.add(start - self.begun)
         if prepared := sum([sentence.widen(width) for sentence in sentences]):
             experience.preparing.add((perf_counter() - start) / prepared)
             start = perf_counter()
@@ -272,7 +270,6 @@ class Pace:
 
     def drafts(self, rows: int) -> bool:
         """Whether to draft for this many sentences, or to probe."""
-        self.begun = perf_counter()
         return not self.experience.greedy(rows, self.most)
 
     def outputs(self, sentences: Sequence[Any]) -> list[list[int]]:

@@ -220,7 +220,7 @@ def passes(
     """
     clock, rows = perf_counter() if clock is None else clock, list(range(len(sentences)))
     while rows:
-        if pace is not None and not pace.drafts(len(rows)) and single is not None:
+        if single is not None and pace is not None and not pace.drafts(len(rows)):
             end = yield from single(rows, state, call, clock)
             pace.rested([sentences[row] for row in rows], end - call)
             return end

@@ -49,7 +49,7 @@ class Single:
             choice = self.chooser(hidden[:, 0], slots, alive, ())
             tokens = choice.tokens.tolist()
             seconds = perf_counter() - clock
-            if self.timed is not None and call > first and call % TIMED == 0:
+            if self.timed is not None and (call - first) % TIMED == 1:
                 self.timed(len(alive), seconds)
             for i, (row, output, token) in enumerate(zip(alive.tolist(), outputs, tokens, strict=True)):
                 output.append(token)

@@ -397,13 +397,8 @@ def _code(kind: Format, has_tiles: bool) -> Any:
     """The compiled product of one format of numbers, in AMX's tiles if told; its arguments are those of `call` but the first."""
     few = 4 if cpu.wide() else 2
     many = 4 if cpu.wide() else 1
-    one, two, three, four, six = (
-        tile(kind, 1, 4),
-        tile(kind, 2, few),
-        tile(kind, 3, few),
-        tile(kind, 4, many),
-        tile(kind, 6, many),
-    )
+    sizes = (1, 4), (2, few), (3, few), (4, many), (6, many)
+    one, two, three, four, six = (tile(kind, *size) for size in sizes)
     weight_bytes, group, rounds, bytewise = kind.weight_bytes, kind.group, not kind.is_float, kind == INT8_FOURS
     begin, tall, end, least = amx.KERNELS if has_tiles else (_nothing, _nothing, _nothing, sys.maxsize)
 

@@ -107,7 +107,7 @@ def landing() -> str:
 Speedup over our own greedy decoding with the exact projection, against the share of outputs that stay the same, token for token:
 one thread, one sentence at a time, 95% intervals. Points come from several runs on small models, each over its own baseline in the
 same run; the pages say which. A point at the top loses nothing. SVD-softmax, adaptive softmax, FGD, PCA-MIPS and ScaNN are of
-earlier weights and over a greedy decoding that read them in 32 bits, a third slower than now: beside the others they stand too
+earlier weights and over a greedy decoding that read them in 32 bits, slower than now: beside the others they stand too
 far right. A table without a date was made before 2026-11-26, when the engine's attention became faster; a table of other weights
 than those bundled now names them.
 

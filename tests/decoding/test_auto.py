@@ -8,7 +8,7 @@ import pytest
 
 from fastdecode_lib import registry
 from fastdecode_lib.core import drain
-from fastdecode_lib.decoding.auto import BURST, ENOUGH, LONGEST, SHORTEST, STEADY, WIDTHS, Auto, Experience, Pace, Times
+from fastdecode_lib.decoding.auto import BURST, ENOUGH, LONGEST, SHORTEST, STEADY, WIDTHS, Auto, Experience, Times
 from fastdecode_lib.decoding.autoregressive import Greedy
 from fastdecode_lib.decoding.window import WindowRow
 from fastdecode_lib.drafts.sources import Draft, LateDrafter
@@ -257,20 +257,6 @@ def test_from_any_pass_on_the_rest_is_greedy_decodings_own_loop(monkeypatch):
         iterations = auto.iterate(case.model, case.projection, case.source, case.constraints)
         assert [h.tokens for h in drain(iterations)] == [h.tokens for h in expected]
         assert auto.experience.outputs > 0
-
-
-def test_every_pass_is_asked_for_where_there_is_no_loop_of_greedy_decoding(monkeypatch):
-    """As inside generate: what lies between two passes is not taken for drafting."""
-    calls = []
-    for name in ("drafts", "feeds"):
-        method = getattr(Pace, name)
-        monkeypatch.setattr(Pace, name, lambda self, x, n=name, m=method: calls.append(n) or m(self, x))
-    monkeypatch.setattr("fastdecode_lib.decoding.passes.Single", lambda *_: None)
-    case = cases.random_case(5)
-    auto = Auto(draft="recycled/pad")
-    found = drain(auto.iterate(case.model, case.projection, case.source, case.constraints))
-    assert [h.tokens for h in found] == [h.tokens for h in cases.decode(Greedy(), case)]
-    assert calls and calls == ["drafts", "feeds"] * (len(calls) // 2)
 
 
 def test_batches_choose_no_width_that_was_not_timed():

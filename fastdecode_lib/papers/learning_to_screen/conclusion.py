@@ -13,8 +13,8 @@ Speedups are over numpy's product of the matrix with one vector and its partial 
 is found by bisection, so that on dev it is not below the paper's precisions where it can be; what is shown is the test split's.
 Translation is the bundled model's, German to English (English to French in the second set), the small language model is of
 novels. Screens are learned on a million contexts of each; settings are chosen and measured on 20,000 others. One thread, methods in
-turn, 95% intervals. Figure 8 is of an earlier run on 300,000 contexts. Whole translations are
-over an engine that kept weights in 32 bits; now the bundled model's lie in 16, and greedy decoding is some 1.5 times as fast."""
+turn, 95% intervals. Figure 8 is of an earlier run on 300,000 contexts. Whole translations are over an
+engine that kept weights in 32 bits; now the bundled model's lie in 16, and greedy decoding is more than 1.5 times as fast."""
 CONCLUSION = Conclusion(
     claims="A learned look at the hidden vector picks a few words worth scoring: 10.6 to 45.3 times as fast as the full product on "
     "language models, 20.4 on translation, with the best word found in 99% and more.",

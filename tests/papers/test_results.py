@@ -322,6 +322,14 @@ def test_what_is_said_of_the_methods_of_the_first_page():
         row = single.loc[place]
         assert (round(row.speedup, 1), round(row.agreement + 1e-9, 2)) == (speedup, unchanged)
     assert single.bleu["greedy", "clustered", "int8"] >= single.bleu["greedy", "exact", "float32"]
+    notebook = (Path(__file__).parents[2] / "notebooks" / "06_combinations.ipynb").read_text(encoding="utf-8")
+    for words, place in (
+        ("`window:width=3` with `quantised`", ("window:width=3", "quantised", "float32")),
+        ('`\\"clustered\\"`', ("greedy", "clustered", "float32")),
+        ('`precision=\\"int8\\"`', ("greedy", "exact", "int8")),
+        ('`\\"clustered\\"` in int8', ("greedy", "clustered", "int8")),
+    ):
+        assert f"| {words} | {single.loc[place].speedup:.1f} |" in notebook
     lossless = [place for place in rows.index if place[2] in ("exact", "quantised") and place[3] == "float32"]
     assert (rows.loc[lossless].agreement == 1).all()
 

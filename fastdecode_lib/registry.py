@@ -6,6 +6,7 @@ import inspect
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from fastdecode_lib.core import Decoder, Model, Projection
@@ -176,7 +177,8 @@ def _parse(spec: str) -> tuple[str, dict[str, str]]:
     return name, options
 
 
-def options(cls: Any) -> dict[str, inspect.Parameter]:
+@cache
+def options(cls: Any) -> Mapping[str, inspect.Parameter]:
     """The options of a decoder's or a projection's class, typed and with their defaults."""
     is_projection = hasattr(cls, "make")
     make = cls.make if is_projection else getattr(cls, "of", cls)

@@ -69,8 +69,10 @@ class ModelFiles:
 
 def times(places: Iterable[Path]) -> tuple[tuple[str, int], ...]:
     """The files at these paths and in these folders, each with the time when it was last written."""
-    everything = (path for place in places for path in (place.rglob("*") if place.is_dir() else (place,)))
-    return tuple(sorted((str(path), path.stat().st_mtime_ns) for path in everything if path.is_file()))
+    paths = [str(place) for place in places]
+    for place in paths[:]:
+        paths += [os.path.join(folder, name) for folder, _, names in os.walk(place) for name in names]
+    return tuple(sorted((path, os.stat(path).st_mtime_ns) for path in paths if os.path.isfile(path)))
 
 
 def user_cache() -> Path:

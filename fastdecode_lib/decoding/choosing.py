@@ -1,10 +1,14 @@
 """The one place where a slot's token is chosen: every decoder applies the constraints at every slot of a pass."""
 
+from collections.abc import Iterator
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastdecode_lib.core import Constraints, Decoder, Model, Scorer, Source
+
+_Observed = tuple[np.ndarray | None, np.ndarray | None, np.ndarray, np.ndarray | None]
 
 
 class Choice(NamedTuple):
@@ -25,6 +29,12 @@ class Choice(NamedTuple):
             "num_active": self.num_active[indices],
             "cluster": None if cluster is None else cluster[indices],
         }
+
+    def singles(self) -> Iterator[_Observed]:
+        """The observed fields of each slot, in the order in which `core.Iteration` has them."""
+        observed = self.probabilities, self.margins, self.num_active, self.cluster
+        columns: list[Any] = [repeat(None) if values is None else values[:, None] for values in observed]
+        return zip(*columns, strict=False)
 
 
 def choose(scorer: Scorer, hidden: Any, slots: np.ndarray, constraints: Constraints, observe: bool) -> Choice:

@@ -5,7 +5,7 @@ from time import perf_counter
 
 import numpy as np
 
-from fastdecode_lib.core import Constraints, Iteration, Model, State
+from fastdecode_lib.core import Constraints, Iteration, Model, State, Status
 from fastdecode_lib.decoding.choosing import Choice
 
 TIMED = 4
@@ -13,6 +13,8 @@ TIMED = 4
 NO_DRAFT = np.full(1, -1)
 """The drafts of a pass without drafts."""
 NO_DRAFT.setflags(write=False)
+_NO_ORIGIN = ("",)
+_SETTLED: tuple[Status, ...] = ("settled",)
 
 
 class Single:
@@ -51,19 +53,15 @@ class Single:
             seconds = perf_counter() - clock
             if self.timed is not None and (call - first) % TIMED == 1:
                 self.timed(len(alive), seconds)
-            for i, (row, output, token) in enumerate(zip(alive.tolist(), outputs, tokens, strict=True)):
+            row_seconds = seconds / len(alive)
+            for row, output, token, slot, chosen, (probability, margin, active, cluster) in zip(
+                alive.tolist(), outputs, tokens, slots[:, None], choice.tokens[:, None], choice.singles(), strict=True
+            ):
                 output.append(token)
                 yield Iteration(
-                    row=self.first_row + row,
-                    call=call,
-                    slots=slots[i : i + 1],
-                    drafts=NO_DRAFT,
-                    origins=("",),
-                    tokens=choice.tokens[i : i + 1],
-                    status=("settled",),
-                    **choice.rows(slice(i, i + 1)),
-                    seconds=seconds / len(alive),
-                )
+                    self.first_row + row, call, slot, NO_DRAFT, _NO_ORIGIN, chosen, _SETTLED, probability, margin, active, cluster,
+                    seconds=row_seconds,
+                )  # fmt: skip
             clock = perf_counter()
             call += 1
             survivors = [

@@ -1,7 +1,7 @@
 """The source token that each draft came from, worked out afterwards from the trace, so that decoding need not record it."""
 
 from dataclasses import dataclass
-from math import exp
+from functools import cached_property
 
 import numpy as np
 
@@ -34,17 +34,21 @@ class SourcePlaces:
     def __post_init__(self) -> None:
         self.output: list[int] = []
         self.lookup = PromptLookup(self.ids.tolist())
-        self.translations: dict[int, list[tuple[int, float]]] = {}
-        if self.table is None:
-            return
-        self.scores = Scores(LEXICON, self.table, self.ids, -1, scratch_of(0))
+
+    @cached_property
+    def scores(self) -> Scores:
+        """The lexicon's scores, which tell what is translated already."""
+        return Scores(LEXICON, self.table, self.ids, -1, scratch_of(0))
+
+    @cached_property
+    def translations(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of every translation of every source token: place of the source token, translation, and its probability."""
+        assert self.table is not None
         lexicon = self.table.lexicon
-        for place, id_ in enumerate(self.ids):
-            entries = slice(lexicon.offsets[id_], lexicon.offsets[id_ + 1])
-            for token, chance in zip(
-                lexicon.ids[entries].tolist(), lexicon.probabilities[entries].tolist(), strict=True
-            ):
-                self.translations.setdefault(token, []).append((place, chance))
+        starts, ends = lexicon.offsets[self.ids], lexicon.offsets[self.ids + 1]
+        entries = np.concatenate([np.arange(start, end) for start, end in zip(starts, ends, strict=True)])
+        places = np.repeat(np.arange(len(self.ids)), ends - starts)
+        return places, lexicon.ids[entries], lexicon.probabilities[entries]
 
     def find(self, iteration: Iteration) -> np.ndarray:
         """Places (W,) in the source of a pass's drafts, -1 for none; call it for the passes in order."""
@@ -62,17 +66,16 @@ class SourcePlaces:
             return len(prefix)
         if origin == LOOKED_UP:
             return self.lookup.place(prefix)
-        if LEXICON not in origin.split("+") or draft not in self.translations:
+        if self.table is None or LEXICON not in origin.split("+"):
             return -1
+        places, tokens, chances = self.translations
+        entries = np.flatnonzero(tokens == draft)
+        if len(entries) < 2:
+            return int(places[entries[0]]) if len(entries) else -1
         reading = self.scores.reading(prefix, len(self.output))
-        covered = reading.covered[0]
-
-        def weight(entry: tuple[int, float]) -> float:
-            place, chance = entry
-            nearness = exp(-abs(place - reading.aligned - 1) / REACH)
-            return nearness * (1 - DISCOUNT * min(1.0, float(covered[place]))) * chance
-
-        return max(self.translations[draft], key=weight)[0]
+        nearness = np.exp(-np.abs(places[entries] - reading.aligned - 1) / REACH)
+        untranslated = 1 - DISCOUNT * np.minimum(1.0, reading.covered[0][places[entries]])
+        return int(places[entries[np.argmax(nearness * untranslated * chances[entries])]])
 
 
 def source_places(draft: Draft, source: Source) -> list[SourcePlaces]:

@@ -243,7 +243,8 @@ class HeadReading:
             projected = matrix(vectors).reshape(len(vectors), HEADS, -1)
             sides.append(np.ascontiguousarray(projected.transpose(1, 0, 2)))
         self.keys, self.values = sides
-        self.work = np.zeros((4, max(padded(self.widest), len(vectors))), dtype=np.float32)
+        self.work = np.zeros((4, padded(max(self.widest, len(vectors)))), dtype=np.float32)
+        self.offsets = np.zeros(padded(len(vectors)), dtype=np.int64)
 
     def see(self, hidden: np.ndarray) -> None:
         """Take the hidden vector (D,) from which the last settled token was chosen."""
@@ -263,7 +264,7 @@ class HeadReading:
                 return None
             self.normaliser = self.kernels.head_step(
                 token, self.state, self.bound.shape.width, len(self.bound.words), self.bound.embedding, self.bound.matrices,
-                self.keys, self.values, self.rounded, self.work, self.logits,
+                self.keys, self.values, self.rounded, self.work, self.offsets, self.logits,
             )  # fmt: skip
         self.fed = before.copy()
         return self.normaliser

@@ -73,7 +73,7 @@ def head_enter(hidden, matrices, rounded, state):  # type: ignore[no-untyped-def
 
 
 @kernel
-def head_step(token, state, width, words, embedding, matrices, keys, values, rounded, work, logits):  # type: ignore[no-untyped-def]
+def head_step(token, state, width, words, embedding, matrices, keys, values, rounded, work, offsets, logits):  # type: ignore[no-untyped-def]
     """Feed a token to a draft head and score its vocabulary.
 
     Parameters
@@ -89,7 +89,9 @@ def head_step(token, state, width, words, embedding, matrices, keys, values, rou
     rounded : int16 array (1, ...)
         From `matrices.scratch`, for the widest input.
     work : float32 array (4, ...)
-        Room as wide as the widest result, or as the source is long.
+        Room as wide as the widest result, or as the source is long, rounded up to a multiple of 16.
+    offsets : int64 array (at least S, rounded up to a multiple of 16,)
+        Room.
     logits : float32 array (1, ...)
         Logits of the draft vocabulary.
 
@@ -104,7 +106,7 @@ def head_step(token, state, width, words, embedding, matrices, keys, values, rou
     gru(state[0, :width], work[1, :gates], work[0, :gates], work[2, :width], work[3, :gates], POLYNOMIAL)
     copy(work[2], width, state[0])
     multiply(state, 1, matrices[QUERY], rounded, work[0:1])
-    attend(work[0], keys, values, keys.shape[1], _NONE, work[1], work[2, width:])
+    attend(work[0], keys, values, keys.shape[1], _NONE, work[1], offsets, work[2, width:])
     multiply(work[2:3], 1, matrices[INNER], rounded, work[0:1])
     for i in range(work.shape[1]):
         work[0, i] = max(work[0, i], np.float32(0.0))

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from fastdecode_lib.kernels.reductions import exponential, exponentials, largest, squares, total
+from fastdecode_lib.kernels.reductions import FAINT, exponential, exponentials, largest, squares, total
 from fastdecode_lib.kernels.tiles import LANES
 
 ACTIVATIONS = {"relu": 0, "silu": 1, "swish": 1, "gelu": 2, "gelu_new": 3}
@@ -111,10 +111,6 @@ def normalise(x, rows, width, weight, bias, epsilon, out):  # type: ignore[no-un
             out[row, i] = (x[row, i] - mean) * factor * weight[i] + bias[i]
 
 
-FAINT = np.float32(-60.0)
-"""Scores this far below the best get a share of 0 instead of one below 1e-26: products with subnormal numbers are slow."""
-
-
 @njit(nogil=True, error_model="numpy")
 def softmax(scores, count):  # type: ignore[no-untyped-def]
     """Turn the first `count` scores into shares of 1, in place."""
@@ -123,7 +119,7 @@ def softmax(scores, count):  # type: ignore[no-untyped-def]
         top = max(top, scores[i])
     for i in range(count):
         below = scores[i] - top
-        scores[i] = np.float32(0.0) if below < FAINT else exponential(below)
+        scores[i] = np.float32(0.0) if below < np.float32(FAINT) else exponential(below)
     total = np.float32(0.0)
     for i in range(count):
         total += scores[i]

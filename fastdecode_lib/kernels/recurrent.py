@@ -9,10 +9,10 @@ from math import exp, tanh
 import numpy as np
 from numba import njit
 
-from fastdecode_lib.kernels.attention import add_scaled, inner_product
 from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.elementwise import copy, hyperbolic_tangent, logistic, softmax
-from fastdecode_lib.kernels.matrices import multiply
+from fastdecode_lib.kernels.matrices import floats_at, multiply
+from fastdecode_lib.kernels.reductions import dot
 
 LIBRARY, TABLE, POLYNOMIAL = range(3)
 """Ways to compute sigmoid and tanh."""
@@ -177,13 +177,16 @@ def look(  # type: ignore[no-untyped-def]
             query[i] = from_state[shared[row], first + i] + from_input[row, first + i]
         tangent(query, way)
         count = lengths[source]
+        at_keys, at_values = keys[source].ctypes.data, values[source].ctypes.data
         for word in range(count):
-            weights[row, word] = inner_product(query, keys[source, word])
+            weights[row, word] = dot(query.ctypes.data, at_keys + word * keys.strides[1], size)
         softmax(weights[row], count)
         context = contexts[row]
         context[:] = np.float32(0.0)
         for word in range(count):
-            add_scaled(weights[row, word], values[source, word], context)
+            share, value = weights[row, word], floats_at(at_values + word * values.strides[1], len(context))
+            for i in range(len(context)):
+                context[i] += share * value[i]
 
 
 @kernel

@@ -19,6 +19,8 @@ _float, _int32, _int64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _floats = ir.VectorType(_float, LANES)
 _STRIDE = 2 * LANES
 """Numbers that one round reads."""
+FAINT = -60.0
+"""Scores this far below the best get a share of 0 instead of one below 1e-26: products with subnormal numbers are slow."""
 
 
 @intrinsic
@@ -85,6 +87,30 @@ def exponentials(typing, address, count, top):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def exponentiated(typing, address, groups, top):  # type: ignore[no-untyped-def]
+    """Replace ``16 * groups`` float32 numbers by the exponentials of their differences from `top`, and return the sum.
+
+    Those that are more than `FAINT` below `top` become 0.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        b, (address, groups, top) = Builder(builder), arguments
+        top, nothing = b.everywhere(top), ir.Constant(_floats, [0.0] * LANES)
+        faint = ir.Constant(_floats, [FAINT] * LANES)
+
+        def step(index: Any, running: list[Any]) -> list[Any]:
+            place = b.at(address, index, 4 * LANES)
+            below = b.ir.fsub(b.load(place, _floats), top)
+            power = b.ir.select(b.ir.fcmp_ordered("<", below, faint), nothing, _exponential(b, below))
+            b.store(power, place)
+            return [b.ir.fadd(running[0], power)]
+
+        return b.lanes_added(b.loop(groups, [nothing], step)[0])
+
+    return types.float32(types.intp, types.intp, types.float32), generate
+
+
+@intrinsic
 def largest(typing, address, groups):  # type: ignore[no-untyped-def]
     """The largest of ``16 * groups`` float32 numbers at an address; NaN is ignored; -inf if there is none."""
 
@@ -95,7 +121,7 @@ def largest(typing, address, groups):  # type: ignore[no-untyped-def]
             return [_larger(b, b.load(b.at(address, index, 4 * LANES), _floats), running[0])]
 
         lowest = b.everywhere(ir.Constant(_float, float("-inf")))
-        return _largest_lane(b, _loop(b, ir.Constant(_int64, 0), groups, [lowest], step)[0])
+        return _largest_lane(b, b.loop(groups, [lowest], step)[0])
 
     return types.float32(types.intp, types.intp), generate
 
@@ -122,7 +148,7 @@ def highest_bound(typing, scores, sizes, losses, rest, bounds, length, lost, gro
             return [_larger(b, bound, running[0])]
 
         lowest = b.everywhere(ir.Constant(_float, float("-inf")))
-        return _largest_lane(b, _loop(b, ir.Constant(_int64, 0), groups, [lowest], step)[0])
+        return _largest_lane(b, b.loop(groups, [lowest], step)[0])
 
     floats = types.float32
     return floats(*[types.intp] * 5, floats, floats, types.intp), generate
@@ -133,11 +159,8 @@ def _larger(b: Builder, value: Any, than: Any) -> Any:
 
 
 def _largest_lane(b: Builder, top: Any) -> Any:
-    """The largest of 16 lanes."""
-    highest = ir.Constant(_float, float("-inf"))
-    for lane in range(LANES):
-        highest = _larger(b, b.ir.extract_element(top, ir.Constant(_int32, lane)), highest)
-    return highest
+    """The largest of 16 lanes, none of which is NaN."""
+    return b.folded(top, lambda low, high: _larger(b, low, high))
 
 
 def _exponential(b: Builder, x: Any) -> Any:
@@ -187,31 +210,6 @@ def _sum(b: Builder, addresses: list[Any], count: Any, add: Callable[..., Any]) 
         return [add(b, *(b.load(b.at(address, index, 4), _float) for address in addresses), running[0])]
 
     nothing = ir.Constant(_floats, [0.0] * LANES)
-    low, high = _loop(b, ir.Constant(_int64, 0), rounds, [nothing, nothing], sixteens)
+    low, high = b.loop(rounds, [nothing, nothing], sixteens)
     whole = b.lanes_added(b.ir.fadd(low, high))
-    return _loop(b, b.ir.mul(rounds, ir.Constant(_int64, _STRIDE)), count, [whole], single)[0]
-
-
-def _loop(
-    b: Builder, first: Any, last: Any, starts: list[Any], step: Callable[[Any, list[Any]], list[Any]]
-) -> list[Any]:
-    """Carry values through a loop from `first` to before `last`, which may run zero times."""
-    before, loop, after = b.ir.block, b.ir.append_basic_block("loop"), b.ir.append_basic_block("done")
-    b.ir.cbranch(b.ir.icmp_signed("<", first, last), loop, after)
-    b.ir.position_at_end(loop)
-    index, running = b.ir.phi(_int64), [b.ir.phi(start.type) for start in starts]
-    results = step(index, running)
-    following = b.ir.add(index, ir.Constant(_int64, 1))
-    for value, start, result in zip([index, *running], [first, *starts], [following, *results], strict=True):
-        value.add_incoming(start, before)
-        value.add_incoming(result, b.ir.block)
-    b.ir.cbranch(b.ir.icmp_signed("<", following, last), loop, after)
-    end = b.ir.block
-    b.ir.position_at_end(after)
-    values = []
-    for start, result in zip(starts, results, strict=True):
-        value = b.ir.phi(start.type)
-        value.add_incoming(start, before)
-        value.add_incoming(result, end)
-        values.append(value)
-    return values
+    return b.loop(count, [whole], single, b.ir.mul(rounds, ir.Constant(_int64, _STRIDE)))[0]

@@ -1,6 +1,8 @@
-"""Slots that a step feeds and keeps, counted and checked in one call: reductions by numpy would take as long as a small layer."""
+"""Slots that a step feeds and keeps, counted, checked and copied in one call: numpy would take as long as a small layer."""
 
 from fastdecode_lib.kernels.compiling import kernel
+from fastdecode_lib.kernels.elementwise import copy
+from fastdecode_lib.kernels.matrices import floats_at
 
 
 @kernel
@@ -49,3 +51,14 @@ def count_kept(slots, filled, before_step, counts):  # type: ignore[no-untyped-d
                 moved = 1 if slot != place else moved
         counts[row] = count
     return moved
+
+
+@kernel
+def copy_slots(cache, rows, used, copied):  # type: ignore[no-untyped-def]
+    """Copy the first `used` slots of these rows (n,) of a cache (L, B, heads, C, size) to another one of n rows."""
+    layers, _, heads, _, size = cache.shape
+    for layer in range(layers):
+        for row in range(len(rows)):
+            for head in range(heads):
+                source = floats_at(cache[layer, rows[row], head].ctypes.data, used * size)
+                copy(source, used * size, floats_at(copied[layer, row, head].ctypes.data, used * size))

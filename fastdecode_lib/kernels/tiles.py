@@ -9,7 +9,7 @@ The vectors are 16 numbers long whatever the machine; LLVM splits them where reg
 16-bit pairs become ``vpmaddwd`` on x86 and ``smull`` on ARM; only the byte products of AVX-512 VNNI have to be named.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,16 +132,45 @@ class Builder:
         return self.call("llvm.fma.v16f32" if isinstance(a.type, ir.VectorType) else "llvm.fma.f32", a, b, c)
 
     def lanes_added(self, total: Any) -> Any:
-        """The sum of 16 lanes: upper half to lower half until one is left."""
+        """The sum of 16 lanes."""
+        return self.folded(total, self.ir.fadd)
+
+    def folded(self, lanes: Any, operation: Callable[[Any, Any], Any]) -> Any:
+        """One number from 16 lanes: an operation on lower and upper half until one is left."""
         count = LANES
         while count > 1:
             count //= 2
-            undefined = ir.Constant(total.type, ir.Undefined)
+            undefined = ir.Constant(lanes.type, ir.Undefined)
             low, high = (
-                self.ir.shuffle_vector(total, undefined, _indices(list(range(i, i + count)))) for i in (0, count)
+                self.ir.shuffle_vector(lanes, undefined, _indices(list(range(i, i + count)))) for i in (0, count)
             )
-            total = self.ir.fadd(low, high)
-        return self.ir.extract_element(total, ir.Constant(_int32, 0))
+            lanes = operation(low, high)
+        return self.ir.extract_element(lanes, ir.Constant(_int32, 0))
+
+    def loop(
+        self, last: Any, starts: list[Any], step: Callable[[Any, list[Any]], list[Any]], first: Any | None = None
+    ) -> list[Any]:
+        """Carry values through a loop from `first`, or 0, to before `last`, which may run zero times."""
+        first = ir.Constant(_int64, 0) if first is None else first
+        before, loop, after = self.ir.block, self.ir.append_basic_block("loop"), self.ir.append_basic_block("done")
+        self.ir.cbranch(self.ir.icmp_signed("<", first, last), loop, after)
+        self.ir.position_at_end(loop)
+        index, running = self.ir.phi(_int64), [self.ir.phi(start.type) for start in starts]
+        results = step(index, running)
+        following = self.ir.add(index, ir.Constant(_int64, 1))
+        for value, start, result in zip([index, *running], [first, *starts], [following, *results], strict=True):
+            value.add_incoming(start, before)
+            value.add_incoming(result, self.ir.block)
+        self.ir.cbranch(self.ir.icmp_signed("<", following, last), loop, after)
+        end = self.ir.block
+        self.ir.position_at_end(after)
+        values = []
+        for start, result in zip(starts, results, strict=True):
+            value = self.ir.phi(start.type)
+            value.add_incoming(start, before)
+            value.add_incoming(result, end)
+            values.append(value)
+        return values
 
     def widened(self, halves: Any) -> Any:
         """16 finite float16 numbers, given by their bits, as float32.

@@ -96,9 +96,11 @@ def _feed_forward(x, h, wide, rounded, rows, settings, matrices, norm):  # type:
 def _store(wide, row, first, cache, slot):  # type: ignore[no-untyped-def]
     """Copy a key or value, from column `first` of a row on, to a slot of a cache (heads, slots, size)."""
     heads, _, size = cache.shape
+    source = wide.ctypes.data + row * wide.strides[0] + 4 * first
+    target = cache.ctypes.data + slot * cache.strides[1]
     for head in range(heads):
-        for i in range(size):
-            cache[head, slot, i] = wide[row, first + head * size + i]
+        vector = floats_at(source + 4 * head * size, size)
+        copy(vector, size, floats_at(target + head * cache.strides[0], size))
 
 
 @njit(nogil=True, error_model="numpy")
@@ -109,7 +111,7 @@ def _factor(settings, size):  # type: ignore[no-untyped-def]
 @kernel
 def encode(  # type: ignore[no-untyped-def]
     ids, starts, settings, matrices, norms, memory, embedding, positions, biases, scale,
-    x, h, wide, rounded, scores, indices, nothing, keys, values, memory_keys, memory_values,
+    x, h, wide, rounded, scores, offsets, indices, nothing, keys, values, memory_keys, memory_values,
 ):  # fmt: skip
     """Run the encoder, and compute the decoder's keys and values of cross-attention.
 
@@ -122,9 +124,9 @@ def encode(  # type: ignore[no-untyped-def]
         The decoder's matrices.
     embedding, positions, biases : float32 arrays (V, D), (P, D), (heads, 2 * farthest + 1)
         Positions or biases of distances are empty.
-    x, h, wide, rounded, scores, indices, nothing : arrays
-        Room: (N, padded D or ATTENTION) twice, (N, padded widest), `matrices.scratch` of the widest, (longest,), int64
-        (5, N), bool (0,).
+    x, h, wide, rounded, scores, offsets, indices, nothing : arrays
+        Room: (N, padded D or ATTENTION) twice, (N, padded widest), `matrices.scratch` of the widest, (padded longest,),
+        int64 (padded longest,), int64 (5, N), bool (0,).
     keys, values : float32 arrays (heads, N, size)
         Room.
     memory_keys, memory_values : float32 arrays (decoder layers, B, heads, S, size)
@@ -148,7 +150,7 @@ def encode(  # type: ignore[no-untyped-def]
             for row in range(first, last):
                 attend_from(
                     wide[row], keys[:, first:], values[:, first:], last - first, nothing, factor, biases, row - first, places,
-                    scores, h[row],
+                    scores, offsets, h[row],
                 )  # fmt: skip
         multiply(h, rows, matrices[layer, SELF_OUT], rounded, wide)
         _after(x, wide, rows, width, pre_norm, norms[layer, SELF_NORM])
@@ -166,7 +168,7 @@ def encode(  # type: ignore[no-untyped-def]
 @kernel
 def decode(  # type: ignore[no-untyped-def]
     tokens, visible, filled, sources, settings, matrices, norms, embedding, positions, biases, scale,
-    x, h, wide, rounded, scores, indices, nothing, keys, values, memory_keys, memory_values, memory_lengths, hidden,
+    x, h, wide, rounded, scores, offsets, indices, nothing, keys, values, memory_keys, memory_values, memory_lengths, hidden,
 ):  # fmt: skip
     """Run the decoder over the next slots of each row.
 
@@ -212,11 +214,22 @@ def decode(  # type: ignore[no-untyped-def]
             if tree:
                 others = places[n - slot : n - slot + slots]
                 attend_from(
-                    wide[n], k, v, filled[row], visible[row, slot], factor, biases, places[n], others, scores, h[n]
+                    wide[n],
+                    k,
+                    v,
+                    filled[row],
+                    visible[row, slot],
+                    factor,
+                    biases,
+                    places[n],
+                    others,
+                    scores,
+                    offsets,
+                    h[n],
                 )
             else:
                 seen = filled[row] + min((slot // sight + 1) * sight, fed[row])
-                attend_from(wide[n], k, v, seen, nothing, factor, biases, places[n], places, scores, h[n])
+                attend_from(wide[n], k, v, seen, nothing, factor, biases, places[n], places, scores, offsets, h[n])
         multiply(h, rows, matrices[layer, SELF_OUT], rounded, wide)
         _after(x, wide, rows, width, pre_norm, norms[layer, SELF_NORM])
         _before(x, rows, width, pre_norm, norms[layer, CROSS_NORM], h)
@@ -224,7 +237,9 @@ def decode(  # type: ignore[no-untyped-def]
         for n in range(rows):
             source = sources[row_of[n]]
             k, v = memory_keys[layer, source], memory_values[layer, source]
-            attend_from(wide[n], k, v, memory_lengths[source], nothing, factor, biases[:0], 0, places, scores, h[n])
+            attend_from(
+                wide[n], k, v, memory_lengths[source], nothing, factor, biases[:0], 0, places, scores, offsets, h[n]
+            )
         multiply(h, rows, matrices[layer, CROSS_OUT], rounded, wide)
         _after(x, wide, rows, width, pre_norm, norms[layer, CROSS_NORM])
         _feed_forward(x, h, wide, rounded, rows, settings, matrices[layer], norms[layer, FINAL_NORM])

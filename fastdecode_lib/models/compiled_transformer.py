@@ -18,6 +18,7 @@ from fastdecode_lib.kernels import transformer as kernels
 from fastdecode_lib.kernels.elementwise import ACTIVATIONS
 from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import FIELDS, Matrix, Precision, padded, scratch
+from fastdecode_lib.kernels.slots import copy_slots
 from fastdecode_lib.models.positions import relative_rows, sinusoids
 from fastdecode_lib.models.states import Slots, check_length, check_prefix, fed_before
 
@@ -52,7 +53,7 @@ large entries, beside which int8 rounds the others to almost nothing."""
 SLOTS = 16
 """Slots of a row in a new cache, and free slots in a copied one."""
 
-_Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+_Arrays = tuple[np.ndarray, ...]
 
 
 class _Room(threading.local):
@@ -71,7 +72,8 @@ class _Room(threading.local):
                 np.zeros((self.positions, narrow), dtype=np.float32),
                 np.zeros((self.positions, wide), dtype=np.float32),
                 scratch(self.positions, self.widest),
-                np.zeros(self.slots, dtype=np.float32),
+                np.zeros(padded(self.slots), dtype=np.float32),
+                np.zeros(padded(self.slots), dtype=np.int64),
                 np.zeros((5, self.positions), dtype=np.int64),
                 np.zeros(0, dtype=bool),
             )
@@ -107,7 +109,7 @@ class CompiledState(Slots):
         used = int(self.filled[rows].max(initial=0))
         layers, _, heads, _, size = cache.shape
         copied = np.empty((layers, len(rows), heads, slots, size), dtype=cache.dtype)
-        copied[:, :, :, :used] = cache[:, rows, :, :used]
+        copy_slots(cache, rows, used, copied)
         return copied
 
     def keep(self, slots: np.ndarray) -> None:

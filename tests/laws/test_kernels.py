@@ -416,6 +416,11 @@ np.savez(sys.argv[2], **found, **not_products(given["rows"]))
 """
 
 
+def scratch_of_slots(slots: int) -> tuple[np.ndarray, np.ndarray]:
+    """Room for scores and offsets of attention."""
+    return np.empty(-(-slots // 16) * 16, np.float32), np.empty(-(-slots // 16) * 16, np.int64)
+
+
 def not_products(rows: np.ndarray) -> dict[str, np.ndarray]:
     """What the kernels make of rows (M, K) beside products."""
     count, width = rows.shape
@@ -424,11 +429,13 @@ def not_products(rows: np.ndarray) -> dict[str, np.ndarray]:
     elementwise.normalise(rows, count, width, rows[0], rows[1], np.float32(1e-5), normalised)
     divided, biased, places = np.empty_like(rows), np.empty_like(rows), np.arange(count)
     elementwise.divide_by_root_mean_square(rows, count, width, rows[0], np.float32(1e-6), divided)
-    scores, nothing = np.empty(count, np.float32), np.empty(0, dtype=bool)
+    scores, offsets, nothing = *scratch_of_slots(count), np.empty(0, dtype=bool)
     biases = rows[:1, : width - 1 + width % 2]  # an odd number of them: as many on both sides of the position itself
     for row in range(count):
-        attend(rows[row], keys, keys, count, nothing, scores, attended[row])
-        attend_from(rows[row], keys, keys, count, nothing, np.float32(0.3), biases, row, places, scores, biased[row])
+        attend(rows[row], keys, keys, count, nothing, scores, offsets, attended[row])
+        attend_from(
+            rows[row], keys, keys, count, nothing, np.float32(0.3), biases, row, places, scores, offsets, biased[row]
+        )
         sums[row] = elementwise.log_sum(rows, row, width)
         recurrent.tangent(powers[row], recurrent.POLYNOMIAL)
     found = {"normalised": normalised, "attended": attended, "log_sums": sums, "tangents": powers}
@@ -670,7 +677,7 @@ def test_log_sum_is_that_of_float64(count: int) -> None:
 def attended(query, keys, values, count, further):  # type: ignore[no-untyped-def]
     heads, _, size = keys.shape
     out = np.full(heads * size + 1, 5, dtype=np.float32)
-    attend(query, keys, values, count, further, np.empty(keys.shape[1], np.float32), out)
+    attend(query, keys, values, count, further, *scratch_of_slots(keys.shape[1]), out)
     assert out[-1] == 5
     return out[:-1]
 
@@ -685,7 +692,7 @@ def test_biases_of_distances_are_added_to_scores(farthest: int, count: int, plac
     biases = random.normal(size=(heads, 2 * farthest + 1)).astype(np.float32) * 3
     further, places = np.array([True, False, True, True, False, True]), count + random.integers(0, 4, size=6)
     out, factor = np.empty(heads * size, np.float32), np.float32(0.7)
-    attend_from(query, keys, values, count, further, factor, biases, place, places, np.empty(slots, np.float32), out)
+    attend_from(query, keys, values, count, further, factor, biases, place, places, *scratch_of_slots(slots), out)
     seen = np.flatnonzero(np.concatenate([np.ones(count, bool), further]))
     distances = np.concatenate([np.arange(count), places])[seen] - place
     for head in range(heads):
@@ -696,7 +703,7 @@ def test_biases_of_distances_are_added_to_scores(farthest: int, count: int, plac
         assert np.abs(out[part] - shares @ values[head, seen] / shares.sum()).max() < 1e-5
 
 
-@pytest.mark.parametrize("size", [1, 4, 19, 64])
+@pytest.mark.parametrize("size", [1, 4, 16, 19, 32, 48, 64, 80])
 def test_attention_is_that_of_float64_and_further_slots_are_as_if_they_stood_together(size: int) -> None:
     random = np.random.default_rng(size)
     heads, slots = 3, 40

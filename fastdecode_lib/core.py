@@ -8,6 +8,7 @@ arrays and only pass from model to projection.
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
@@ -274,6 +275,16 @@ class Constraints:
             )
 
     @property
+    def _forces_end(self) -> bool:
+        return self.forced_end or self.exact_length is not None
+
+    @cached_property
+    def _always_banned(self) -> np.ndarray:
+        ids = np.array(self.banned, dtype=np.int64)
+        ids.setflags(write=False)
+        return ids
+
+    @property
     def limit(self) -> int:
         """The number of tokens after which decoding stops in any case."""
         return self.exact_length or self.max_length
@@ -284,16 +295,16 @@ class Constraints:
         return "end" if tokens and tokens[-1] in self.end and not cut else "length"
 
     def may_force(self, slots: np.ndarray) -> bool:
-        """Whether the end may be forced at one of these slots."""
-        return bool((self.forced_end or self.exact_length) and slots.max(initial=-1) >= self.limit - 1)
+        """Whether the end is forced at one of these slots (N,)."""
+        return self._forces_end and max(slots.tolist(), default=-1) >= self.limit - 1
 
     def forced(self, slots: np.ndarray) -> np.ndarray:
         """The id forced at each slot, -1 where the model is free; same shape as `slots`."""
-        return np.where((slots == self.limit - 1) & self.may_force(slots), self.end[0], -1)
+        return np.where((slots == self.limit - 1) & self._forces_end, self.end[0], -1)
 
     def forbidden(self, slots: np.ndarray) -> np.ndarray | None:
         """The ids that must not be chosen: (M,) when the same at all slots (N,), else (N, M) padded with -1."""
-        always = np.array(self.banned, dtype=np.int64)
+        always = self._always_banned
         least = self.exact_length - 1 if self.exact_length else self.min_length
         no_end = slots < least
         if least == 0 or not no_end.any():

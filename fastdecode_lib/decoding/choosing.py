@@ -46,7 +46,7 @@ def choose(scorer: Scorer, hidden: Any, slots: np.ndarray, constraints: Constrai
     candidates = scorer.top_k(hidden, 2 if observe else 1, constraints.forbidden(slots), normalise=observe)
     tokens: np.ndarray = candidates.ids[:, 0].copy()
     free: np.ndarray | bool = True
-    if tokens.min(initial=0) < 0:
+    if min(tokens.tolist(), default=0) < 0:
         tokens = np.where(tokens >= 0, tokens, constraints.end[0])
     if constraints.may_force(slots):
         forced = constraints.forced(slots)

@@ -236,7 +236,7 @@ def format_of(precision: StorageFormat) -> Format:
 
 def scratch(rows: int, columns: int) -> np.ndarray:
     """Room for rows rounded to integers and their scales, int16 (rows, ...)."""
-    return np.empty((padded(rows, LANES), padded(columns, GROUP) + 2), dtype=np.int16)
+    return np.empty((-(-rows // LANES) * LANES, -(-columns // GROUP) * GROUP + 2), dtype=np.int16)
 
 
 def pack(entries: np.ndarray, kind: Format) -> np.ndarray:

@@ -11,8 +11,9 @@ from numba import njit
 
 from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.elementwise import copy, hyperbolic_tangent, logistic, softmax
-from fastdecode_lib.kernels.matrices import floats_at, multiply
+from fastdecode_lib.kernels.matrices import BLOCKS, floats_at, multiply
 from fastdecode_lib.kernels.reductions import dot
+from fastdecode_lib.kernels.tiles import LANES
 
 LIBRARY, TABLE, POLYNOMIAL = range(3)
 """Ways to compute sigmoid and tanh."""
@@ -190,6 +191,46 @@ def look(  # type: ignore[no-untyped-def]
 
 
 @kernel
+def bottom_layer(  # type: ignore[no-untyped-def]
+    kind,
+    states,
+    parents,
+    merged,
+    matrix,
+    from_word,
+    gates,
+    sources,
+    lengths,
+    keys,
+    values,
+    rounded,
+    first,
+    way,
+    weights,
+):
+    """One step of the target's bottom layer for n rows, with attention to values that U has multiplied already.
+
+    `parents` (n,) are the nodes before the rows; those that are equal are multiplied once if `merged`. `matrix` is the record of
+    W's and Wa's product with a state, the other arguments are those of `look` and `cells`.
+    """
+    rows, width = len(parents), states.shape[1] if kind == GRU else states.shape[1] // 2
+    different, shared, count = parents.copy(), np.arange(rows), rows
+    if merged:
+        count = distinct(parents, different, shared)
+    before = np.empty((count, width), np.float32)
+    for row in range(count):
+        copy(states[different[row]], width, before[row])
+    from_state = np.empty((count, LANES * matrix[BLOCKS]), np.float32)
+    multiply(before, count, matrix, rounded, from_state)
+    contexts = np.empty((rows, gates), np.float32)
+    look(from_state, shared, from_word, gates, sources, lengths, keys, values, weights, contexts, way)
+    for row in range(rows):
+        for i in range(gates):
+            contexts[row, i] += from_word[row, i]
+    cells(kind, states, parents, from_state, shared, contexts, first, way)
+
+
+@kernel
 def clipped(product, skipped, limit):  # type: ignore[no-untyped-def]
     """relu(product + skipped), at most `limit`, in place; `skipped` may have no rows."""
     for row in range(len(product)):
@@ -201,14 +242,18 @@ def clipped(product, skipped, limit):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def connected(hidden, matrices, rounded, results, limit):  # type: ignore[no-untyped-def]
+def connected(hidden, matrices, top, width, rounded, results, limit, way):  # type: ignore[no-untyped-def]
     """Fully-connected layers, one above the other: relu, and every other layer adds the result of the one two below first.
+
+    Above them there may be a layer of `width` with tanh.
 
     Parameters
     ----------
     hidden : float32 array (n, K)
     matrices : int64 array (layers, FIELDS)
         Each as `matrices.Matrix.record`.
+    top : int64 array (1, FIELDS) or (0, FIELDS)
+        The layer with tanh.
     rounded : int16 array (n, ...)
         From `matrices.scratch`, for the widest rows.
     results : float32 array (3, n, padded width)
@@ -225,7 +270,13 @@ def connected(hidden, matrices, rounded, results, limit):  # type: ignore[no-unt
             multiply(below, len(hidden), matrices[layer], rounded, following)
             clipped(following, odd if layer else nothing, limit)
             odd, following = following, odd
-    return odd if len(matrices) % 2 else even
+    last = odd if len(matrices) % 2 else even
+    if len(top):
+        multiply(last, len(hidden), top[0], rounded, following)
+        for row in range(len(hidden)):
+            tangent(following[row, :width], way)
+        return following
+    return last
 
 
 @kernel

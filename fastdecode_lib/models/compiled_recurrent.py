@@ -14,7 +14,7 @@ from fastdecode_lib.checkpoints.recurrent import RELU_LIMIT, RecurrentShape
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.kernels import recurrent as kernels
 from fastdecode_lib.kernels.ids import checked
-from fastdecode_lib.kernels.matrices import Matrix, scratch
+from fastdecode_lib.kernels.matrices import FIELDS, Matrix, scratch
 from fastdecode_lib.models.states import SlotsInOrder, check_length, check_prefix
 
 Products = Literal["blas", "float32", "int16", "fixed16", "int8"]
@@ -231,23 +231,26 @@ class CompiledRecurrent:
             product(f"target.fc.{layer}", t[f"target.fc.{layer}"], None, limit if layer == 1 else RELU_LIMIT)
             for layer in range(1, shape.fc_layers + 1)
         ]
-        self._point()
         limit = RELU_LIMIT if shape.fc_layers else limit
-        self.top: Any = None
+        self.tops: list[Any] = []
+        """The layer with tanh above the fully-connected ones, if there is one."""
         if shape.top == "tanh":
-            self.top = product("target.top", t["target.top"], None, limit)
+            self.tops = [product("target.top", t["target.top"], None, limit)]
             limit = 1.0
         elif shape.top == "recurrent":
-            self.top = self._recurrent(t, product, "target.top", limit)
+            self.recurrent_top = self._recurrent(t, product, "target.top", limit)
             limit = 1.0
+        self._point()
         output = t["output.V"]
         packed = None if speedups.products == "blas" else product("output.V", output, None, limit)
         self.outputs: tuple[Output, ...] = (Output(output if packed is None else packed),)
 
     def _point(self) -> None:
-        """Write the addresses of the fully-connected layers, as one kernel takes them; there are none for BLAS."""
-        packed = self.fully_connected and self.speedups.products != "blas"
-        self.records = np.stack([matrix.record for matrix in self.fully_connected]) if packed else None
+        """Write the addresses of the layers that one kernel takes together; there are none for BLAS."""
+        self.records = None
+        if self.speedups.products != "blas":
+            groups = self.fully_connected, self.tops
+            self.records = tuple(np.array([m.record for m in group], np.int64).reshape(-1, FIELDS) for group in groups)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Write the addresses anew: a copy has its own arrays."""
@@ -370,50 +373,74 @@ class CompiledRecurrent:
         width = shape.width
         place = state.filled[rows] + slot
         parents = state.path[rows, place]
-        distinct, shared = parents, np.arange(len(rows))
-        if self.speedups.merged:
-            different = np.empty_like(parents)
-            distinct = different[: kernels.distinct(parents, different, shared)]
         first = state.nodes.add(len(rows))
         state.path[rows, place + 1] = np.arange(first, first + len(rows))
         bottom, *upper_layers = state.nodes.layers
-        from_state = self.from_state(bottom[distinct, :width])
         from_word = _table_or_product(self.word_table, words, self.target_embedding[words], self.from_word)
         weights = np.zeros((len(rows), memory.keys.shape[1]), np.float32)
-        contexts = np.empty((len(rows), memory.values.shape[2]), np.float32)
-        kernels.look(
-            from_state, shared, from_word, self.gates, state.inverse[rows], memory.lengths, memory.keys, memory.values,
-            weights, contexts, self.way,
-        )  # fmt: skip
-        inputs = from_word[:, : self.gates] + (contexts if self.speedups.attention else self.context(contexts))
-        kernels.cells(self.cell, bottom, parents, from_state, shared, inputs, first, self.way)
+        self._bottom_layer(bottom, parents, from_word, state.inverse[rows], memory, first, weights)
         hidden = bottom[first : first + len(rows), :width]
         for (from_input, from_last), layer in zip(self.extra, upper_layers, strict=False):
             output = self._layer(from_input, from_last, layer, parents, first, hidden)
             hidden = hidden + output if shape.residual else output
-        if self.fully_connected:
+        if self.fully_connected or shape.top == "tanh":
             hidden = self._connected(np.ascontiguousarray(hidden))
-        if shape.top == "tanh":
-            hidden = np.ascontiguousarray(self.top(hidden))
-            kernels.tangent(hidden.reshape(-1), self.way)
-        elif shape.top == "recurrent":
-            from_input, from_last = self.top
+        if shape.top == "recurrent":
+            from_input, from_last = self.recurrent_top
             hidden = self._layer(from_input, from_last, upper_layers[-1], parents, first, hidden)
         return hidden, weights
 
+    def _bottom_layer(
+        self,
+        states: np.ndarray,
+        parents: np.ndarray,
+        from_word: np.ndarray,
+        sources: np.ndarray,
+        memory: RecurrentMemory,
+        first: int,
+        weights: np.ndarray,
+    ) -> None:
+        """The layer with attention: states after n rows, written from node `first` on, and the attention's weights (n, S)."""
+        merged, width, attended = (
+            self.speedups.merged,
+            self.architecture.width,
+            (memory.lengths, memory.keys, memory.values),
+        )
+        if isinstance(self.from_state, Matrix) and self.speedups.attention:
+            kernels.bottom_layer(
+                self.cell, states, parents, merged, self.from_state.record, from_word, self.gates, sources, *attended,
+                scratch(len(parents), width), first, self.way, weights,
+            )  # fmt: skip
+            return
+        distinct, shared = parents, np.arange(len(parents))
+        if merged:
+            different = np.empty_like(parents)
+            distinct = different[: kernels.distinct(parents, different, shared)]
+        from_state = self.from_state(states[distinct, :width])
+        contexts = np.empty((len(parents), memory.values.shape[2]), np.float32)
+        kernels.look(from_state, shared, from_word, self.gates, sources, *attended, weights, contexts, self.way)
+        inputs = from_word[:, : self.gates] + (contexts if self.speedups.attention else self.context(contexts))
+        kernels.cells(self.cell, states, parents, from_state, shared, inputs, first, self.way)
+
     def _connected(self, hidden: np.ndarray) -> np.ndarray:
-        """The fully-connected layers, for n rows of hidden (n, ...)."""
+        """The fully-connected layers and the one with tanh above them, for n rows of hidden (n, ...)."""
         width = self.architecture.fc_width
         if self.records is not None:
+            layers, top = self.records
             rounded = scratch(len(hidden), max(hidden.shape[1], width))
-            results = np.empty((3, len(hidden), self.fully_connected[0].outputs), np.float32)
-            together: np.ndarray = kernels.connected(hidden, self.records, rounded, results, RELU_LIMIT)
+            outputs = max(matrix.outputs for matrix in (*self.fully_connected, *self.tops))
+            results = np.empty((3, len(hidden), outputs), np.float32)
+            width = self.tops[0].shape[0] if self.tops else width
+            together: np.ndarray = kernels.connected(hidden, layers, top, width, rounded, results, RELU_LIMIT, self.way)
             return together[:, :width]
         skipped = np.zeros((0, width), np.float32)
         for number, product in enumerate(self.fully_connected, 1):
             hidden = np.ascontiguousarray(product(hidden))
             kernels.clipped(hidden, skipped if number % 2 else skipped[:0], RELU_LIMIT)
             skipped = hidden if number % 2 else skipped
+        for product in self.tops:
+            hidden = np.ascontiguousarray(product(hidden))
+            kernels.tangent(hidden.reshape(-1), self.way)
         return hidden
 
     def _layer(

@@ -5,7 +5,7 @@ from typing import Any
 from ddgviz import layout, words
 from ddgviz.graph import edges, layers, pills
 from ddgviz.schema import fail
-from ddgviz.svg import Window
+from ddgviz.svg import Window, ranges
 from ddgviz.text import fit
 from ddgviz.theme import Theme, theme_named
 from ddgviz.trace import TraceModel, read
@@ -116,7 +116,7 @@ def _picture(model: TraceModel, theme: Theme, window: Window | None) -> list[str
 
 def _shown(model: TraceModel, window: Window | None) -> tuple[range, list[tuple[int, list[int]]]]:
     """The positions to show, and each pass that settled some of them, with those that it settled."""
-    (row, end_row), (column, end) = window or ((0, model.rows), (0, model.columns))
+    (row, end_row), (column, end) = ((0, model.rows), (0, model.columns)) if window is None else ranges(window)
     shown = range(column, min(end, model.columns))
     if window is not None and (row < 0 or column < 0 or row >= min(end_row, model.rows) or not shown):
         size = f"{model.rows} passes and {model.columns} positions"

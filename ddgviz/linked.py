@@ -63,6 +63,8 @@ class Together(ipywidgets.VBox):
         self.error = ""
         self.comparison = Comparison()
         self.chart = go.FigureWidget()
+        self._scrolling = ipywidgets.Box()
+        self._scrolling.add_class("ddg-chart")
         self._stopped = threading.Event()
         self._worker: threading.Thread | None = None
         self._lock = threading.RLock()
@@ -154,7 +156,7 @@ class Together(ipywidgets.VBox):
         finally:
             self._go.description = "Measure"
             if stopped.is_set():
-                self._middle.children = (self.chart, self._below) if self.rows else ()
+                self._middle.children = (self._scrolling, self._below) if self.rows else ()
 
     def _tell(self, share: float) -> None:
         self._bar.value = share
@@ -168,6 +170,7 @@ class Together(ipywidgets.VBox):
                 x_title="width of the window (1: greedy decoding)", y_title="times as fast as greedy decoding",
             )  # fmt: skip
             self.chart = go.FigureWidget(figure.update_layout(width=WIDE))
+            self._scrolling.children = (self.chart,)
             for curve in self.chart.data:
                 curve.on_click(self._clicked)
             windows = [row for row in rows if row["kept"] == 1 and row["width"] > 1]
@@ -175,7 +178,7 @@ class Together(ipywidgets.VBox):
             self._quiet = True
             for name, dropdown in self.choice.items():
                 dropdown.options = [(str(value), value) for value in dict.fromkeys(row[name] for row in rows)]
-            self._middle.children = (self.chart, self._below)
+            self._middle.children = (self._scrolling, self._below)
             self.choose(fastest["width"], fastest["projection"])
 
     def _clicked(self, curve: Any, points: Any, _: Any) -> None:

@@ -1,5 +1,6 @@
 """Writes the picture as SVG: the same bytes for the same trace, and no browser needed."""
 
+import operator
 import re
 from collections.abc import Callable
 from functools import partial
@@ -103,7 +104,7 @@ def _passes(model: TraceModel, upto: int | None) -> int:
 
 def _window(model: TraceModel, passes: int, window: Window | None) -> tuple[range, range]:
     if window is not None:
-        (row, end_row), (column, end_column) = window
+        (row, end_row), (column, end_column) = ranges(window)
         rows, columns = range(row, min(end_row, passes)), range(column, min(end_column, model.columns))
         if row < 0 or column < 0 or not rows or not columns:
             raise fail(f"window must lie within {passes} passes and {model.columns} positions", window, _WINDOW)
@@ -113,6 +114,16 @@ def _window(model: TraceModel, passes: int, window: Window | None) -> tuple[rang
         size = f"{len(rows)} passes of {len(columns)} positions"
         raise fail(f"A picture holds at most {MAX_CELLS:,} cells", size, _WINDOW)
     return rows, columns
+
+
+def ranges(window: Window) -> Window:
+    """A window, checked to be two pairs of whole numbers."""
+    whole = operator.index
+    try:
+        (row, end_row), (column, end_column) = window
+        return (whole(row), whole(end_row)), (whole(column), whole(end_column))
+    except (TypeError, ValueError):
+        raise fail("window is a range of passes and a range of positions", window, _WINDOW) from None
 
 
 _WINDOW = "Choose a part, for example window=((0, 40), (0, 40))."

@@ -144,8 +144,10 @@ def translate(
     ValueError
         If the choices do not fit the model or each other, or the text cannot be encoded.
     """
-    text = text if isinstance(text, str) else list(text)
-    if target is None and isinstance(model, TranslationModel):
+    if not isinstance(model, TranslationModel):
+        raise _no_model(model)
+    text = text if isinstance(text, str) else _sentences(text)
+    if target is None:
         target = typed_target(model, [text] if isinstance(text, str) else text)
     single = isinstance(text, str) or batch == 1
     session = Session.usual(model, source, target, decoder, projection, single=single, observe=observe, **limits)
@@ -163,6 +165,17 @@ def translate(
     if note := session.cut_short([translation.tokens for translation in translations]):
         warnings.warn(note, stacklevel=2)
     return translations[0] if isinstance(text, str) else translations
+
+
+def _no_model(model: Any) -> ValueError:
+    remedy = f"fastdecode_lib.load({model!r})" if isinstance(model, str) else "what fastdecode_lib.load returns"
+    return ValueError(f"A loaded translation model is needed: got {model!r}. Use {remedy}.")
+
+
+def _sentences(texts: Any) -> list[Any]:
+    if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+        raise ValueError(f"The text is no string: got {type(texts).__name__}. Give a string, or a list of strings.")
+    return list(texts)
 
 
 def typed_target(model: TranslationModel, texts: Sequence[Any]) -> str | None:
@@ -205,8 +218,7 @@ class Session:
             If they do not fit the model or each other; nothing has been decoded then.
         """
         if not isinstance(model, TranslationModel):
-            remedy = f"fastdecode_lib.load({model!r})" if isinstance(model, str) else "what fastdecode_lib.load returns"
-            raise ValueError(f"A loaded translation model is needed: got {model!r}. Use {remedy}.")
+            raise _no_model(model)
         source, target = model.direction(source, target)
         limits = {name: limit for name, limit in limits.items() if limit is not None}
         decoder = registry.usual(model.network) if decoder is None else decoder

@@ -381,6 +381,15 @@ def test_half_a_character(marian: TranslationModel, text: str, message: str) -> 
 def test_what_is_no_text(marian: TranslationModel) -> None:
     with pytest.raises(ValueError, match=r"Sentence 1 is no text: got int\. Give a string"):
         translate(marian, [5])  # type: ignore[list-item]
+    for text, kind in ((5, "int"), (None, "NoneType"), (b"Hello.", "bytes")):
+        with pytest.raises(
+            ValueError, match=rf"The text is no string: got {kind}\. Give a string, or a list of strings"
+        ):
+            translate(marian, text)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match=r"A loaded translation model is needed: got 'Hello\.'\. Use"):
+        translate("Hello.", marian)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match=r"A target language is a string: got 3\. Pass one of"):
+        translate(marian, "Hello.", target=3)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="Sentence 2 is no text: got NoneType"):
         marian.encode(["a", None], "en", "de")  # type: ignore[list-item]
 

@@ -83,8 +83,9 @@ export const arcHeight = (from, to, most) => Math.min(18 + 0.15 * Math.abs(to.mi
 
 export function geometry(model, size, natural, options) {
   const narrow = size.width < 620;
-  const left = narrow ? 62 : 86;
-  const bars = model.beam && !model.grouped ? 12 : narrow ? 76 : 132;
+  // Grouped: room for "cluster 123" on the left, and for "2,976 · 18.6%" on the right.
+  const left = narrow ? (model.grouped ? 80 : 62) : 86;
+  const bars = model.beam && !model.grouped ? 12 : narrow ? (model.grouped ? 100 : 76) : 132;
   const room = Math.max(200, size.width - left - bars);
   const { places, scale } = placeColumns(model, natural, room, options);
   const passes = model.rows.length;

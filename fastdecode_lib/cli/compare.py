@@ -12,7 +12,12 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     compare = commands.add_parser("compare", parents=parents, help="compare decoders on the same sentences")
     compare.add_argument("--source", metavar="FILE", required=True, help="one sentence a line")
     compare.add_argument("--reference", metavar="FILE", help="one reference a line, for BLEU and chrF")
-    compare.add_argument("--decoder", action="append", metavar="NAME:key=value,...", help="repeatable")
+    compare.add_argument(
+        "--decoder",
+        action="append",
+        metavar="NAME:key=value,...",
+        help="repeatable (default: greedy, auto, a window of 3, and the decoders of Santilli et al. (2023))",
+    )
     compare.add_argument("--projection", action="append", metavar="NAME:key=value", help="repeatable (default: exact)")
     compare.add_argument("--baseline", action="append", default=[], choices=("hf", "ctranslate2"), help="repeatable")
     compare.add_argument("--runs", type=int, default=5, help="timed rounds (default: 5)")

@@ -40,7 +40,7 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     from ddgviz.theme import THEMES
 
     translate = commands.add_parser("translate", parents=parents, help="translate a sentence or a file")
-    translate.add_argument("text", nargs="?", help="the sentence")
+    translate.add_argument("text", nargs="*", help="the sentence, in quotes")
     translate.add_argument(
         "--file", metavar="FILE", help="translate each line of FILE, empty lines too; - reads standard input"
     )
@@ -71,7 +71,7 @@ def _translate(options: argparse.Namespace) -> int:
     from fastdecode_lib.translation import Session, typed_target
 
     _check_options(options)
-    texts = read_lines(options.file) if options.file is not None else [options.text]
+    texts = read_lines(options.file) if options.file is not None else options.text
     if options.batch is not None and options.file is None:
         raise UsageError(f"--batch is for --file: got {options.batch}. Leave it out.")
     model = load(options)
@@ -119,7 +119,11 @@ def _pictures(options: argparse.Namespace) -> list[str]:
 
 def _check_options(options: argparse.Namespace) -> None:
     """Refuse options that do not fit each other."""
-    if (options.text is None) == (options.file is None):
+    if len(options.text) > 1:
+        raise UsageError(
+            f"translate takes one sentence: got {len(options.text)} parts, the first {options.text[0]!r}. Put it in quotes."
+        )
+    if (not options.text) == (options.file is None):
         raise UsageError(
             "translate needs a sentence or --file FILE, one of the two. Example: fastdecode translate 'Good morning.'"
         )

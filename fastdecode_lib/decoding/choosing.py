@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import repeat
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +63,9 @@ def choose(scorer: Scorer, hidden: Any, slots: np.ndarray, constraints: Constrai
 
 
 def check_least(name: str, option: str, value: int | None, least: int, advice: str) -> None:
-    """Refuse an option of a decoder below its least value."""
+    """Refuse an option of a decoder that is no whole number, or below its least value."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
+        raise ValueError(f"{name}: {option} must be a whole number, got {value!r}. Example: {option}={max(least, 3)}.")
     if value is not None and value < least:
         raise ValueError(f"{name} needs {option} >= {least}, got {value}. {advice}")
 

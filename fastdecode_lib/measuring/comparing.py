@@ -23,7 +23,7 @@ COLUMNS = (
     "name", "agreement", "calls", "positions", "speedup", "speedup_low", "speedup_high", "seconds", "bleu", "chrf",
 )  # fmt: skip
 
-PARALLEL = ("greedy", "jacobi", "gauss_seidel:block=3", "hybrid:block=3")
+PARALLEL = ("greedy", "auto", "window:width=3", "jacobi", "gauss_seidel:block=3", "hybrid:block=3")
 """Decoders that `compare` compares by default."""
 
 

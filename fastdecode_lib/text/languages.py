@@ -48,6 +48,10 @@ def check_direction(
     UnknownLanguage
         If the model does not translate in that direction, or several choices remain.
     """
+    for side, language in (("source", source), ("target", target)):
+        if not isinstance(language, str | None):
+            known = listed(list(dict.fromkeys(pair[side == "target"] for pair in directions)))
+            raise UnknownLanguage(f"A {side} language is a string: got {language!r}. Pass one of {known}.")
     directions = [(short_code(source) if source else a, b) if a == "any" else (a, b) for a, b in directions]
     source = known_as(source, "source", list(dict.fromkeys(a for a, _ in directions)))
     target = known_as(target, "target", list(dict.fromkeys(b for _, b in directions)))

@@ -16,6 +16,8 @@ CELLS = (
     "for event in simulate.events(simulate.station()):\n    live.append(event)\n    time.sleep(0.15)\nprint('decoded')",
     "other = simulate.other_words(simulate.garden())\nddgviz.compare(simulate.garden(), other)",
     "ddgviz.show(simulate.hostile())",
+    "from test_race import slower\nddgviz.race(simulate.garden(), slower(simulate.garden()))",
+    "ddgviz.tour(simulate.garden())",
 )
 READY = """() => {
   const context = window.jupyterapp?.shell.currentWidget?.sessionContext;
@@ -154,6 +156,19 @@ def test_hostile_tokens_stay_text(notebook: Any) -> None:
     root.wait_for()
     assert notebook.evaluate("() => window.owned") is None
     assert root.locator("img, script, a, s").count() == 0
+
+
+def test_buttons_beside_a_comparison_can_be_pressed(notebook: Any) -> None:
+    """Its styles, which are the whole page's, move no button of a race or a tour."""
+    notebook.wait_for_selector(".ddg-tour .ddg-copy")
+    for place in (".ddg-tour", ".ddg-race"):
+        boxes = [button.bounding_box() for button in notebook.locator(f"{place} .ddg-copy").all()]
+        assert len(boxes) == 2
+        (x, y, wide, _), (other, below, *_) = (tuple(box.values()) for box in boxes)
+        assert other >= x + wide or below > y, place
+    notebook.locator(".ddg-tour").get_by_text("Next").click()
+    notebook.locator(".ddg-tour").get_by_text("Back").click()
+    assert notebook.locator(".ddg-tour").get_by_text("1 of 6").count() == 1
 
 
 def test_it_follows_the_theme(notebook: Any) -> None:

@@ -121,7 +121,7 @@ def test_it_is_stopped_and_started_again(together: Together, weigher: Weigher) -
     assert weigher.waiting.wait(10)
     threading.Timer(0.1, weigher.gate.set).start()
     together.stop()
-    assert together._middle.children == (together.chart, together._below), "what was drawn before is still there"
+    assert together._middle.children == (together._scrolling, together._below), "what was drawn before is still there"
 
 
 def test_it_begins_at_once_unless_told_otherwise(weigher: Weigher) -> None:

@@ -97,6 +97,9 @@ def test_window_draws_a_part(garden: dict[str, Any]) -> None:
     [
         ({"upto": 9}, r"upto is a number of passes from 0 to 4, got 9\. Leave it out"),
         ({"theme": "sepia"}, r"ddgviz draws in light, dark, print, .*, got 'sepia'\. Use"),
+        ({"window": 3}, r"window is a range of passes and a range of positions, got 3\. Choose a part"),
+        ({"window": (0, 4)}, r"window is a range of passes .*, got \(0, 4\)\. Choose a part"),
+        ({"window": ((0, "4"), (0, 2))}, r"window is a range of passes .*, got .*\. Choose a part"),
         ({"window": ((9, 12), (0, 2))}, r"window must lie within 4 passes .*, got .*\. Choose a part"),
     ],
 )

@@ -269,6 +269,12 @@ def test_wrong_settings(spec, message):
         registry.decoder(spec)
 
 
+@pytest.mark.parametrize("width", ["3", 2.5, True])
+def test_a_width_that_is_no_whole_number(width):
+    with pytest.raises(ValueError, match=rf"window: width must be a whole number, got {width!r}\. Example: width=3"):
+        Window(width=width)
+
+
 def test_a_table_that_is_not_there(marian, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(ValueError, match=r"needs a draft table, got none for this model.*draft-table.*recycled"):

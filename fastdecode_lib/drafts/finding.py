@@ -1,6 +1,7 @@
 """Find draft tables, heads and measured choices by the fingerprint of their model, beside it or in the cache."""
 
 import hashlib
+import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -147,8 +148,16 @@ def table_name(source: str | None, target: str | None) -> str:
 
 
 def _fingerprint(path: Path, kind: str) -> str | None:
-    """The model that a table or head was made for."""
-    about = read_note(path, kind).get("about")
+    """The model that a table or head was made for; warns of a file that is neither."""
+    note = read_note(path, kind)
+    if not note and path.is_file():
+        name = "draft head" if kind == HEAD else "draft table"
+        warnings.warn(
+            f"{path} is no {name}, or damaged: decoding goes on without it. Delete it, or make it again with `fastdecode "
+            f"{name.replace(' ', '-')}`.",
+            stacklevel=2,
+        )
+    about = note.get("about")
     return about.get("fingerprint") if isinstance(about, dict) else None
 
 

@@ -48,7 +48,7 @@ def _models() -> Iterator[tuple[str, str]]:
 
     for name, folder in bundled().items():
         card = (folder / "README.md").read_text(encoding="utf-8").split("\n# ", 1)[-1]
-        yield name, textwrap.shorten(card.split("\n\n")[1], 120, placeholder=" ...")
+        yield name, card.split("\n\n")[1].partition(". It ")[0] + "."
     families = ", ".join(FAMILIES)
     yield "a folder", f"in Hugging Face's layout, or a hub id: {families} on our engines, others through transformers"
 

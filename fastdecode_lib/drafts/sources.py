@@ -439,7 +439,8 @@ def _parsed(written: str) -> tuple[tuple[str, ...], ...]:
             parts = name.split("+")
             for source in parts:
                 if source not in NAMES[1:]:
-                    raise ValueError(f"Unknown draft: got {source!r} in {written!r}. Use one of {', '.join(NAMES)}.")
+                    within = "" if source == written else f" in {written!r}"
+                    raise ValueError(f"Unknown draft: got {source!r}{within}. Use one of {', '.join(NAMES)}.")
             if len(parts) > 1 and (len(set(parts)) < len(parts) or not set(parts) <= set(SCORES)):
                 raise ValueError(
                     f"Only scores are added, each once: got {name!r} in {written!r}. Write ngram+lexicon, or put the others "

@@ -186,6 +186,11 @@ def spread_over(items: Sequence[T], most: int) -> list[T]:
     return [items[i] for i in np.linspace(0, len(items) - 1, most).round().astype(int)]
 
 
+def shuffled(items: Sequence[T], seed: int) -> list[T]:
+    """The items in random order, since splits are sorted by length."""
+    return [items[i] for i in np.random.default_rng(seed).permutation(len(items))]
+
+
 def _groups(number: int, random: np.random.Generator, sizes: tuple[int, int], *, endless: bool) -> Iterator[np.ndarray]:
     fewest, most = sizes
     while number:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fastdecode_lib.checkpoints.transformer import FAMILIES, Architecture
@@ -25,8 +24,7 @@ from fastdecode_lib.measuring.referee import System, noisy
 from fastdecode_lib.papers.parallel_decoding.printed import BEAM, GREEDY, HGJ3, PGJ3, PGJ5, PJ
 from fastdecode_lib.papers.run import CorpusRun, ModelRun, Scale, ThreadedRun, experiment, table_of
 from fastdecode_lib.papers.shared.rows import median, ratio_of
-from fastdecode_lib.text.corpus import DIRECTIONS, Pair, Tatoeba, corpus_folder, join_pairs
-from fastdecode_lib.text.sentences import SENTENCES
+from fastdecode_lib.text.corpus import DIRECTIONS, Pair, join_pairs, shuffled
 from fastdecode_lib.training.bundling import JOINED_SEED
 from fastdecode_lib.translation import Session
 
@@ -108,14 +106,10 @@ def directions_of(model: TranslationModel, scale: Scale) -> tuple[tuple[str, str
 
 def sentence_pairs(run: CorpusRun, source: str, target: str, set_name: str, number: int) -> list[Pair]:
     """Sentences to translate and their references: drawn from the test split, or the project's own at tiny scale."""
-    if run.tiny:
-        pairs = [pair if source == "en" else pair[::-1] for pair in SENTENCES]
-    else:
-        pairs = Tatoeba(corpus_folder(run.data)).pairs("test", source, target)
+    pairs = run.pairs(source, target)
     if set_name == "joined":
         return join_pairs(pairs, seed=JOINED_SEED, count=number)
-    order = np.random.default_rng(JOINED_SEED).permutation(len(pairs))  # the file is sorted by length
-    return [pairs[i] for i in order[:number]]
+    return shuffled(pairs, JOINED_SEED)[:number]
 
 
 # ---------------------------------------------------------------------------------- the runs behind tables 1, 2, 3, 5 - 7

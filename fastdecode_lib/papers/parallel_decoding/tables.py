@@ -27,25 +27,28 @@ from fastdecode_lib.papers.parallel_decoding.runs import (
     runs,
     sentence_pairs,
 )
+from fastdecode_lib.papers.reading import beside_paper
 from fastdecode_lib.papers.run import CorpusRun, ModelRun, ThreadedRun, experiment, table_of
 from fastdecode_lib.papers.shared.rows import paper_rows
-from fastdecode_lib.text.corpus import Tatoeba, corpus_folder
+from fastdecode_lib.text.corpus import shuffled
 from fastdecode_lib.text.sentences import EXAMPLES, SENTENCES, TECHNICAL
 from fastdecode_lib.trace import Trace
 from fastdecode_lib.training.pieces import load_pieces, trained_pieces
 from fastdecode_lib.translation import Session, translate
 
 
-def _with_paper(ours: pd.DataFrame, cells: santilli_2023.Cells) -> pd.DataFrame:
-    """Our rows with the paper's values for the same decoder and direction, then the paper's other rows."""
-    keys = ["name", "direction"]
-    printed = pd.DataFrame([dict(zip(keys, key, strict=True)) | dict(values) for key, values in cells.items()])
-    joined = ours.assign(kind="measured").merge(printed, on=keys, how="left")
-    measured = set(zip(ours["name"], ours["direction"], strict=True))
-    unmatched = printed[[key not in measured for key in zip(printed["name"], printed["direction"], strict=True)]]
-    frame = pd.concat([joined, unmatched.assign(kind="paper")], ignore_index=True) if len(unmatched) else joined
+def _with_paper(ours: pd.DataFrame, printed: Iterable[dict[str, Any]], *keys: str) -> pd.DataFrame:
+    """Our rows with the paper's values of the same keys, then the paper's other rows."""
+    frame = pd.concat([ours.assign(kind="measured"), pd.DataFrame(list(printed))], ignore_index=True)
+    frame = beside_paper(frame, *keys) if keys else frame
     frame.attrs = dict(ours.attrs)
     return frame
+
+
+def _with_cells(ours: pd.DataFrame, cells: santilli_2023.Cells) -> pd.DataFrame:
+    """Our rows with the paper's values for the same decoder and direction, then the paper's other rows."""
+    printed = ({"name": name, "direction": d, "kind": "paper", **values} for (name, d), values in cells.items())
+    return _with_paper(ours, printed, "name", "direction")
 
 
 KEYS = ["name", "direction", "set", "protocol", "sentences"]
@@ -57,7 +60,7 @@ def table1(run: ThreadedRun) -> pd.DataFrame:
     """Table 1: speed and BLEU of the decoders; the paper's OPUS-MT on a CPU, and its mBART-50 on a GPU. See `runs`."""
     frame = runs(run)
     columns = [*KEYS, *INTERVAL, "calls", "positions", "calls_ratio", "agreement", "bleu", "chrf", "seconds", "note"]
-    return _with_paper(frame[columns], santilli_2023.TABLE_1)
+    return _with_cells(frame[columns], santilli_2023.TABLE_1)
 
 
 @experiment
@@ -65,7 +68,7 @@ def table2(run: ThreadedRun) -> pd.DataFrame:
     """Table 2: passes and time over languages; the paper's mBART-50. See `runs`."""
     frame = runs(run)
     frame = frame[frame["name"].isin([PJ, PGJ3, HGJ3, WINDOW])]
-    return _with_paper(frame[[*KEYS, "calls_ratio", *INTERVAL, "note"]], santilli_2023.TABLE_2)
+    return _with_cells(frame[[*KEYS, "calls_ratio", *INTERVAL, "note"]], santilli_2023.TABLE_2)
 
 
 @experiment
@@ -78,7 +81,7 @@ def table6(run: ThreadedRun) -> pd.DataFrame:
     frame = runs(run)
     frame = frame[frame["name"].isin([m.name for m in METHODS])]
     columns = [*KEYS, *INTERVAL, "calls", "calls_ratio", "calls_ratio_as_paper_counts", "note"]
-    return _with_paper(frame[columns], santilli_2023.TABLE_6)
+    return _with_cells(frame[columns], santilli_2023.TABLE_6)
 
 
 @experiment
@@ -86,7 +89,7 @@ def table7(run: ThreadedRun) -> pd.DataFrame:
     """Table 7: BLEU over languages; the paper's mBART-50. See `runs`."""
     frame = runs(run)
     frame = frame[frame["name"].isin([m.name for m in METHODS])]
-    return _with_paper(frame[[*KEYS, "agreement", "bleu", "chrf"]], santilli_2023.TABLE_7)
+    return _with_cells(frame[[*KEYS, "agreement", "bleu", "chrf"]], santilli_2023.TABLE_7)
 
 
 @experiment
@@ -123,26 +126,18 @@ def table3(run: ThreadedRun) -> pd.DataFrame:
     frame = _flops(run)
     frame = frame.assign(flops_per_speedup=frame["total_flops"] / frame["speedup"])
     values = {name: (*requirements, *numbers) for name, (requirements, numbers) in santilli_2023.TABLE_3.items()}
-    printed = pd.DataFrame(paper_rows(values, *santilli_2023.REQUIREMENTS, *santilli_2023.NAT_COLUMNS))
+    printed = paper_rows(values, *santilli_2023.REQUIREMENTS, *santilli_2023.NAT_COLUMNS)
     flops = ["flops_per_sentence", "train_flops", "total_flops", "flops_per_speedup"]
-    joined = frame[[*KEYS, "kind", "speedup", "bleu", *flops]].merge(
-        printed.drop(columns="kind"), on="name", how="left"
-    )
-    unmatched = printed[~printed["name"].isin(frame["name"])]
-    table = pd.concat([joined, unmatched], ignore_index=True)
-    table.attrs = dict(frame.attrs)
-    return table
+    return _with_paper(frame[[*KEYS, "speedup", "bleu", *flops]], printed, "name")
 
 
 @experiment
 def table5(run: ThreadedRun) -> pd.DataFrame:
     """Table 5: FLOPs of training and of inference, of our decoders and of the paper's list of other models. See `runs`."""
     frame = _flops(run)
-    columns = [*KEYS, "kind", "train_flops", "flops_per_sentence", "total_flops"]
+    columns = [*KEYS, "train_flops", "flops_per_sentence", "total_flops"]
     printed = paper_rows(santilli_2023.TABLE_5, "paper_train_flops", "paper_inference_flops", "paper_total_flops")
-    table = pd.concat([frame[columns], pd.DataFrame(printed)], ignore_index=True)
-    table.attrs = dict(frame.attrs)
-    return table
+    return _with_paper(frame[columns], printed)
 
 
 def _traces(model: TranslationModel, examples: Iterable[tuple[str, str, str, str]], *decoders: str) -> pd.DataFrame:
@@ -300,9 +295,8 @@ def _training_text(run: CorpusRun, directions: Sequence[tuple[str, str]]) -> lis
     """Text of all languages, to train every tokenizer on."""
     if run.tiny:
         return [text for pair in SENTENCES for text in pair] + list(TECHNICAL)
-    corpus = Tatoeba(corpus_folder(run.data))
-    texts = sorted({text for d in directions for pair in corpus.pairs("train", *d) for text in pair})
-    return [texts[i] for i in np.random.default_rng(run.seed).permutation(len(texts))[:TRAINING_LINES]]
+    texts = sorted({text for d in directions for pair in run.pairs(*d, "train") for text in pair})
+    return shuffled(texts, run.seed)[:TRAINING_LINES]
 
 
 DRAFTS = (

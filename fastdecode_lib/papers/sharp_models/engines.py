@@ -27,6 +27,7 @@ from fastdecode_lib.papers.run import CorpusRun, ModelRun, Run, Scale, ThreadedR
 from fastdecode_lib.papers.shared.random_models import OPUS, TOY, random_checkpoint
 from fastdecode_lib.papers.shared.rows import median, ratio_of, width_rows
 from fastdecode_lib.papers.sharp_models.ctranslate2_worker import BACKENDS, NotComputed, Worker
+from fastdecode_lib.text.corpus import shuffled
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.text.tokenizers import padded
 from fastdecode_lib.translation import Session
@@ -390,8 +391,7 @@ def throughput_sentences(run: CorpusRun, number: int) -> tuple[list[str], str]:
     pairs, name = run.pairs_or_own(*DIRECTION, "dev")
     if name == "own":
         return [pairs[i % len(pairs)][0] for i in range(number)], "own, repeated"
-    order = np.random.default_rng(0).permutation(len(pairs))[:number]  # the file is sorted by length
-    return [pairs[i][0] for i in order], name
+    return [text for text, _ in shuffled(pairs, 0)[:number]], name
 
 
 # ---------------------------------------------------------------------------------------------------------------- a start

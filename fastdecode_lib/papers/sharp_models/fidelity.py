@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fastdecode_lib.core import Hypothesis
@@ -12,7 +11,7 @@ from fastdecode_lib.measuring.comparing import largest_margin
 from fastdecode_lib.measuring.quality import quality, same_share, signatures
 from fastdecode_lib.papers.run import CorpusRun, ModelRun, Scale, experiment, table_of
 from fastdecode_lib.papers.sharp_models.engines import SMALL
-from fastdecode_lib.text.corpus import DIRECTIONS, Pair
+from fastdecode_lib.text.corpus import DIRECTIONS, Pair, shuffled
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.translation import Session
 
@@ -97,8 +96,7 @@ def _sets(
         sets: dict[str, list[Pair]] = {}
         for split in splits:
             pairs, name = (own_pairs(*direction), "own") if split == "own" else run.pairs_or_own(*direction, split)
-            if name != "own":  # the file is sorted by length
-                pairs = [pairs[i] for i in np.random.default_rng(run.seed).permutation(len(pairs))]
+            pairs = pairs if name == "own" else shuffled(pairs, run.seed)
             sets[name] = pairs[: NUMBERS[run.scale]]
         all_sets += [(direction, name, pairs) for name, pairs in sets.items()]
     return all_sets

@@ -90,7 +90,7 @@ class LshMips(Listed):
     offsets: np.ndarray = field(repr=False)
     members: np.ndarray = field(repr=False)
 
-    name = "lsh_mips"
+    name, first_stage = "lsh_mips", "planes"
 
     @classmethod
     def fit(cls, weight: Any, bias: Any = None, *, tables: int = 16, bits: int = 8, seed: int = 0) -> Self:
@@ -134,10 +134,6 @@ class LshMips(Listed):
         """Bytes of all planes, and for each table two offsets and the tokens between them."""
         return self.planes.memory_bytes + 16 * len(self.offsets) + 4 * self.candidates
 
-    @property
-    def _first_stage(self) -> Matrix:
-        return self.planes
-
     def _run_kernel(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
         stored, listed, sides = self._buffers(len(hidden))
         planes = self.planes.record
@@ -173,7 +169,7 @@ class PcaMips(Listed):
     offsets: np.ndarray = field(repr=False)
     order: np.ndarray = field(repr=False)
 
-    name = "pca_mips"
+    name, first_stage = "pca_mips", "directions"
 
     @classmethod
     def fit(cls, weight: Any, bias: Any = None, *, depth: int = 4, detours: bool = False) -> Self:
@@ -233,17 +229,8 @@ class PcaMips(Listed):
         """Bytes of the directions and of a cut for each level."""
         return self.directions.memory_bytes + 4 * len(self.centre) * self._leaves_visited
 
-    @property
-    def _row_tokens(self) -> np.ndarray:
-        return self.order
-
-    @property
-    def _first_stage(self) -> Matrix:
-        return self.directions
-
     def _make_buffers(self, batch: int) -> tuple[Any, ...]:
-        squares = (self.weight.astype(np.float64) ** 2).sum(1) + self.bias.astype(np.float64) ** 2
-        return float(np.sqrt(squares.max())), *super()._make_buffers(batch)
+        return float(np.sqrt(_squares(self.weight, self.bias).max())), *super()._make_buffers(batch)
 
     def _run_kernel(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
         radius, stored, listed, projections = self._buffers(len(hidden))
@@ -276,7 +263,7 @@ class RowClusters(Listed):
     offsets: np.ndarray = field(repr=False)
     order: np.ndarray = field(repr=False)
 
-    name = "row_clusters"
+    name, first_stage = "row_clusters", "centroids"
 
     @classmethod
     def fit(
@@ -328,14 +315,6 @@ class RowClusters(Listed):
         """Bytes of all centroids."""
         return self.centroids.memory_bytes
 
-    @property
-    def _row_tokens(self) -> np.ndarray:
-        return self.order
-
-    @property
-    def _first_stage(self) -> Matrix:
-        return self.centroids
-
     def _make_buffers(self, batch: int) -> tuple[Any, ...]:
         probed = np.empty(self.probes, np.int64), np.empty(self.probes, np.float32)
         return probed, *super()._make_buffers(batch)
@@ -348,9 +327,15 @@ class RowClusters(Listed):
 
 def lengthened(weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """Rows (weight, bias, ``sqrt(U^2 - |weight|^2 - bias^2)``), all of length U; float32 (V, D + 2)."""
-    squares = (weight.astype(np.float64) ** 2).sum(1) + bias.astype(np.float64) ** 2
+    squares = _squares(weight, bias)
     missing = np.sqrt(squares.max() - squares)
     return np.concatenate([weight, bias[:, None], missing[:, None]], axis=1, dtype=np.float32)
+
+
+def _squares(weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """The squared lengths (V,) of rows (weight, bias), float64."""
+    squares: np.ndarray = (weight.astype(np.float64) ** 2).sum(1) + bias.astype(np.float64) ** 2
+    return squares
 
 
 def checked_tokens(ids: np.ndarray, vocabulary: int) -> np.ndarray:

@@ -194,6 +194,8 @@ class Listed(Fitted):
 
     needs: ClassVar[str] = "weights"
     support: ClassVar[Support] = "active"
+    first_stage: ClassVar[str] = ""
+    """Name of the matrix that hidden vectors are multiplied by before candidates are listed, if there is one."""
 
     @classmethod
     def make(cls, model: Model, files: ModelFiles, **options: Any) -> Projection:
@@ -265,23 +267,16 @@ class Listed(Fitted):
         """Bytes of the weight and of the index."""
         return sum(tensor.nbytes for tensor in self._tensors().values())
 
-    @property
-    def _row_tokens(self) -> np.ndarray:
-        """The token of each row of the weight; empty if row and token are the same."""
-        return NONE[0]
-
-    @property
-    def _first_stage(self) -> Matrix | None:
-        """The matrix of the first stage, if there is one."""
-        return None
-
     def _make_buffers(self, batch: int) -> tuple[Any, ...]:
-        """Stored arrays, buffers for a list, and a buffer for the products of a first stage."""
-        stored, listed = (self.weight, self.bias, self._row_tokens), scratch(self.vocabulary, self.width, self.longest)
-        if self._first_stage is None:
+        """Stored arrays, buffers for a list, and a buffer for the products of a first stage.
+
+        A subclass whose rows are in another order has the token of each in an array `order`.
+        """
+        stored = self.weight, self.bias, getattr(self, "order", NONE[0])
+        listed = scratch(self.vocabulary, self.width, self.longest)
+        if not self.first_stage:
             return stored, listed
-        products = np.empty((batch, self._first_stage.outputs), dtype=np.float32)
-        return stored, listed, products
+        return stored, listed, np.empty((batch, getattr(self, self.first_stage).outputs), dtype=np.float32)
 
 
 def of_matrix(name: str, matrix: Matrix) -> dict[str, np.ndarray]:

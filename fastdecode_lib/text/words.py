@@ -8,11 +8,11 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.store import read_json, read_tensors
 from fastdecode_lib.text.languages import Direction, check_direction
 from fastdecode_lib.text.tokenizers import check_texts, padded
+
+T = TypeVar("T")
 
 END, UNKNOWN, START = range(3)
 SPECIAL = ("</s>", "<unk>", "<s>")
@@ -147,6 +149,11 @@ class Vocabulary:
     def ids(self) -> dict[str, int]:
         """Word -> id."""
         return {token: i for i, token in enumerate(self.tokens)}
+
+    @property
+    def entries(self) -> list[list[Any]]:
+        """Every token with its count, as in ``vocabulary.json``."""
+        return [list(entry) for entry in zip(self.tokens, self.counts, strict=True)]
 
     @property
     def coverage(self) -> float:
@@ -295,13 +302,8 @@ class WordText:
 
     def save(self, folder: Path) -> None:
         """Write ``vocabulary.json`` and, if there is a lexicon, ``lexicon.safetensors``."""
-        content = {
-            "direction": list(self.direction),
-            "source": [list(entry) for entry in zip(self.source.tokens, self.source.counts, strict=True)],
-            "target": [list(entry) for entry in zip(self.target.tokens, self.target.counts, strict=True)],
-        }
-        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-        (folder / "vocabulary.json").write_text(text + "\n", encoding="utf-8")
+        sides = {"source": self.source.entries, "target": self.target.entries}
+        _write(folder, {"direction": list(self.direction), **sides})
         if self.lexicon is not None:
             from safetensors.numpy import save_file
 
@@ -321,28 +323,16 @@ class WordText:
         CheckpointError
             If a file is missing, damaged or does not fit.
         """
-        file = folder / "vocabulary.json"
-        if not file.is_file():
-            raise CheckpointError(f"The tokenizer in {folder} is incomplete: {file.name} is missing. Copy it again.")
-        content = read_json(file, error=CheckpointError)
-        try:
-            source_language, target_language = map(str, content["direction"])
-            sides = _vocabulary(content["source"]), _vocabulary(content["target"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(
-                f"{file} is damaged: {error!r}. It needs a direction, and the words of both sides with their counts. "
-                "Copy it again."
-            ) from error
-        for side, words, expected in zip(
-            ("source", "target"), sides, (source_vocabulary or 0, vocabulary or 0), strict=True
-        ):
-            if expected and len(words.tokens) != expected:
-                raise CheckpointError(
-                    f"The {side} vocabulary does not fit the weights: got {len(words.tokens)} words, the model has {expected}. "
-                    "Use the vocabulary saved with the model."
-                )
-        lexicon = _lexicon(folder / "lexicon.safetensors", *sides)
-        return cls((source_language, target_language), *sides, lexicon)
+
+        def parsed(content: Any) -> tuple[Direction, Vocabulary, Vocabulary]:
+            source, target = map(str, content["direction"])
+            return (source, target), _vocabulary(content["source"]), _vocabulary(content["target"])
+
+        needed = "a direction, and the words of both sides with their counts"
+        direction, source, target = _read(folder, parsed, needed)
+        _check_size("source ", source, source_vocabulary)
+        _check_size("target ", target, vocabulary)
+        return cls(direction, source, target, _lexicon(folder / "lexicon.safetensors", source, target))
 
 
 def _unmarked(word: str) -> str:
@@ -357,6 +347,32 @@ def _piece(token: str, language: str) -> str:
     if len(token) > 1 and token[0] == JOINED:
         return token[1:]
     return token if _Spacing(language).joined(token) else SPACED + token
+
+
+def _write(folder: Path, content: dict[str, Any]) -> None:
+    """Write ``vocabulary.json``."""
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    (folder / "vocabulary.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _read(folder: Path, parse: Callable[[Any], T], needed: str) -> T:
+    """Read ``vocabulary.json``; `needed` says in errors what it must have."""
+    file = folder / "vocabulary.json"
+    if not file.is_file():
+        raise CheckpointError(f"The tokenizer in {folder} is incomplete: {file.name} is missing. Copy it again.")
+    content = read_json(file, error=CheckpointError)
+    try:
+        return parse(content)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{file} is damaged: {error!r}. It needs {needed}. Copy it again.") from error
+
+
+def _check_size(side: str, vocabulary: Vocabulary, expected: int | None) -> None:
+    if expected and len(vocabulary.tokens) != expected:
+        raise CheckpointError(
+            f"The {side}vocabulary does not fit the weights: got {len(vocabulary.tokens)} words, the model has {expected}. "
+            "Use the vocabulary saved with the model."
+        )
 
 
 def _vocabulary(entries: Any) -> Vocabulary:
@@ -424,10 +440,7 @@ class LanguageText:
 
     def save(self, folder: Path) -> None:
         """Write ``vocabulary.json``."""
-        entries = [list(entry) for entry in zip(self.vocabulary.tokens, self.vocabulary.counts, strict=True)]
-        content = {"language": self.language, "lower": self.lower, "words": entries}
-        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-        (folder / "vocabulary.json").write_text(text + "\n", encoding="utf-8")
+        _write(folder, {"language": self.language, "lower": self.lower, "words": self.vocabulary.entries})
 
     @classmethod
     def load(cls, folder: Path, size: int | None = None) -> "LanguageText":
@@ -438,19 +451,10 @@ class LanguageText:
         CheckpointError
             If the file is missing, damaged or does not fit.
         """
-        file = folder / "vocabulary.json"
-        if not file.is_file():
-            raise CheckpointError(f"The tokenizer in {folder} is incomplete: {file.name} is missing. Copy it again.")
-        content = read_json(file, error=CheckpointError)
-        try:
-            text = cls(str(content["language"]), bool(content["lower"]), _vocabulary(content["words"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(
-                f"{file} is damaged: {error!r}. It needs a language, and words with their counts. Copy it again."
-            ) from error
-        if size and len(text.vocabulary.tokens) != size:
-            raise CheckpointError(
-                f"The vocabulary does not fit the weights: got {len(text.vocabulary.tokens)} words, the model has {size}. "
-                "Use the vocabulary saved with the model."
-            )
+
+        def parsed(content: Any) -> LanguageText:
+            return cls(str(content["language"]), bool(content["lower"]), _vocabulary(content["words"]))
+
+        text: LanguageText = _read(folder, parsed, "a language, and words with their counts")
+        _check_size("", text.vocabulary, size)
         return text

@@ -7,8 +7,9 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from fastdecode_lib.checkpoints.folder import indexed_files
 from fastdecode_lib.checkpoints.shape import CheckpointError
-from fastdecode_lib.store import atomic_folder, read_json, user_cache
+from fastdecode_lib.store import atomic_folder, user_cache
 
 WEIGHTS, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 COPIED = (".json", ".spm", ".model", ".txt")
@@ -55,19 +56,11 @@ def _copied_files(folder: Path) -> list[Path]:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    index = folder / INDEX
-    if not index.is_file():
-        return [folder / WEIGHTS]
-    try:
-        names = sorted(set(read_json(index)["weight_map"].values()))
-        files = [folder / name for name in names if Path(name).name == name]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{index} does not say which file holds which tensor: {error!r}. Copy it again."
-        ) from error
-    if len(files) != len(names) or not all(path.is_file() for path in files):
-        raise CheckpointError(f"{index} names files that its folder lacks: got {', '.join(names)}. Copy them too.")
-    return files
+    files = indexed_files(folder / INDEX)
+    if not all(path.is_file() for path in files):
+        names = ", ".join(path.name for path in files)
+        raise CheckpointError(f"{folder / INDEX} names files that its folder lacks: got {names}. Copy them too.")
+    return files or [folder / WEIGHTS]
 
 
 def _convert(folder: Path, files: list[Path], target: Path) -> None:

@@ -136,17 +136,7 @@ class Checkpoint:
 
     def weight_files(self) -> list[Path]:
         """The safetensors files of the weights; a missing one raises a `CheckpointError`."""
-        index = self.folder / "model.safetensors.index.json"
-        if index.is_file():
-            weight_map = read_json(index, error=CheckpointError).get("weight_map")
-            if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
-                raise CheckpointError(f"{index} does not say which file holds which tensor. Copy it again.")
-            names = sorted(set(weight_map.values()))
-            if any(Path(name).name != name for name in names):
-                raise CheckpointError(f"{index} names files outside its folder: got {names}. Save the model again.")
-            files = [self.folder / name for name in names]
-        else:
-            files = [self.folder / "model.safetensors"]
+        files = indexed_files(self.folder / "model.safetensors.index.json") or [self.folder / "model.safetensors"]
         missing = [file.name for file in files if not file.is_file()]
         if missing:
             raise CheckpointError(
@@ -154,6 +144,25 @@ class Checkpoint:
                 "Give a complete Hugging Face directory, with safetensors or pytorch_model.bin."
             )
         return files
+
+
+def indexed_files(index: Path) -> list[Path]:
+    """The files, in the folder of an index of weights, that it names; empty if there is no index.
+
+    Raises
+    ------
+    CheckpointError
+        If the index is damaged, or names files outside its folder.
+    """
+    if not index.is_file():
+        return []
+    weight_map = read_json(index, error=CheckpointError).get("weight_map")
+    if not weight_map or not isinstance(weight_map, dict) or not all(isinstance(n, str) for n in weight_map.values()):
+        raise CheckpointError(f"{index} does not say which file holds which tensor. Copy it again.")
+    names = sorted(set(weight_map.values()))
+    if any(Path(name).name != name for name in names):
+        raise CheckpointError(f"{index} names files outside its folder: got {names}. Save the model again.")
+    return [index.with_name(name) for name in names]
 
 
 def _check_shape(name: str, tensor: Any, shape: tuple[int, ...]) -> None:

@@ -9,6 +9,17 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be used: missing, damaged, unsafe, or not what its settings say."""
 
 
+def damaged(requirement: str, got: Any) -> CheckpointError:
+    """The error of a setting that is not as a model needs it."""
+    return CheckpointError(f"config.json is damaged: {requirement}, got {got!r}. Copy it again.")
+
+
+def check_whole(name: str, value: Any, least: int = 1) -> None:
+    """Raise a `CheckpointError` unless a setting is a whole number from `least` on."""
+    if type(value) is not int or value < least:
+        raise damaged(f"{name} must be a whole number from {least} on", value)
+
+
 class Shape:
     """Base of a frozen dataclass of sizes; a subclass checks the sizes and names the tensors."""
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastdecode_lib.checkpoints import transformers_private as private
-from fastdecode_lib.checkpoints.shape import CheckpointError
+from fastdecode_lib.checkpoints.shape import check_whole, damaged
 
 T5 = ("t5", "mt5")
 """Model types with the same shape: T5 (also flan-T5 and MADLAD-400) and mT5."""
@@ -60,13 +60,12 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     buckets, distance = sizes["relative_attention_num_buckets"], sizes["relative_attention_max_distance"]
     least = {"pad_token_id": 0, "relative_attention_num_buckets": 4}
     for name, value in sizes.items():
-        if type(value) is not int or value < least.get(name, 1):
-            raise _damaged(f"{name} must be a whole number from {least.get(name, 1)} on", value)
+        check_whole(name, value, least.get(name, 1))
     if distance <= buckets // 2:
-        raise _damaged(f"relative_attention_max_distance must be more than half of {buckets} buckets", distance)
+        raise damaged(f"relative_attention_max_distance must be more than half of {buckets} buckets", distance)
     epsilon = config.get("layer_norm_epsilon", 1e-6)
     if type(epsilon) is not float or not 0 < epsilon < 1:
-        raise _damaged("layer_norm_epsilon must be a number between 0 and 1", epsilon)
+        raise damaged("layer_norm_epsilon must be a number between 0 and 1", epsilon)
     tied = config.get("tie_word_embeddings") is not False
     scaled = original and config.get("scale_decoder_outputs", tied)
     return {
@@ -86,12 +85,8 @@ def _feed_forward(setting: Any) -> tuple[bool, str]:
     """Whether a feed-forward layer is gated, and its activation; ``"gated-gelu"`` means the tanh form of GELU."""
     gate, _, activation = str(setting).rpartition("-")
     if gate not in ("", "gated"):
-        raise _damaged("feed_forward_proj must be ACTIVATION or gated-ACTIVATION", setting)
+        raise damaged("feed_forward_proj must be ACTIVATION or gated-ACTIVATION", setting)
     return bool(gate), "gelu_new" if setting == "gated-gelu" else activation
-
-
-def _damaged(requirement: str, got: Any) -> CheckpointError:
-    return CheckpointError(f"config.json is damaged: {requirement}, got {got!r}. Copy it again.")
 
 
 def config(architecture: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastdecode_lib.checkpoints import t5
 from fastdecode_lib.checkpoints import transformers_private as private
-from fastdecode_lib.checkpoints.shape import CheckpointError
+from fastdecode_lib.checkpoints.shape import CheckpointError, check_whole, damaged
 
 FAMILIES = ("marian", "mbart", "m2m_100", *t5.T5)
 """Model types of Hugging Face that the functional engines run."""
@@ -196,16 +196,9 @@ class Architecture:
         activation = config.get("activation_function", "gelu")
         _check_activation(activation)
         for name in SIZES.values():
-            if type(config[name]) is not int or config[name] < 1:
-                raise CheckpointError(
-                    f"config.json is damaged: {name} must be a whole number above 0, got {config[name]!r}. Copy it again."
-                )
-        for name, least in (("pad_token_id", 0), ("decoder_vocab_size", 1)):
-            value = config[name] if name == "pad_token_id" else config.get(name) or 1
-            if type(value) is not int or value < least:
-                raise CheckpointError(
-                    f"config.json is damaged: {name} must be a whole number from {least} on, got {value!r}. Copy it again."
-                )
+            check_whole(name, config[name])
+        check_whole("pad_token_id", config["pad_token_id"], 0)
+        check_whole("decoder_vocab_size", config.get("decoder_vocab_size") or 1)
         width = config["d_model"]
         for side in ("encoder", "decoder"):
             if width % config[f"{side}_attention_heads"]:
@@ -362,8 +355,8 @@ def _multi_token_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a model of `OWN`: tokens a step, their order, and whether targets are masked."""
     tokens, order, masked = (config.get(name) for name in ("tokens_per_step", "order", "masked"))
     start = config.get("decoder_start_token_id")
+    check_whole("tokens_per_step", tokens)
     checks = (
-        (type(tokens) is int and tokens >= 1, "tokens_per_step must be a whole number above 0", tokens),
         (order in ORDERS, f"order must be one of {', '.join(ORDERS)}", order),
         (type(masked) is bool, "masked must be true or false", masked),
         (not masked or tokens == 1, "a masked model has tokens_per_step 1", tokens),
@@ -371,5 +364,5 @@ def _multi_token_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     )  # fmt: skip
     for fits, requirement, value in checks:
         if not fits:
-            raise CheckpointError(f"config.json is damaged: {requirement}, got {value!r}. Copy it again.")
+            raise damaged(requirement, value)
     return {"tokens_per_step": tokens, "order": order, "masked": masked}

@@ -133,7 +133,7 @@ def test_config_lacks_a_setting(broken_marian: Path, key: str) -> None:
 )
 def test_config_with_impossible_sizes(broken_marian: Path, key: str, value: object) -> None:
     fakes.change_json(broken_marian / "config.json", **{key: value})
-    refused(broken_marian, key, "must be a whole number above 0", f"got {value!r}", "Copy it again")
+    refused(broken_marian, key, "must be a whole number from 1 on", f"got {value!r}", "Copy it again")
 
 
 @pytest.mark.parametrize(("key", "value"), [("pad_token_id", "2"), ("pad_token_id", -1), ("decoder_vocab_size", 2.5)])

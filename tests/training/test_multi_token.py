@@ -378,7 +378,7 @@ def test_the_command_line_takes_the_decoder_that_fits(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"tokens_per_step": 0}, "tokens_per_step must be a whole number above 0, got 0"),
+        ({"tokens_per_step": 0}, "tokens_per_step must be a whole number from 1 on, got 0"),
         ({"order": "sideways"}, "order must be one of left_to_right, right_to_left, both_ends, got 'sideways'"),
         ({"masked": "no"}, "masked must be true or false, got 'no'"),
         ({"masked": True}, "a masked model has tokens_per_step 1, got 2"),

@@ -20,6 +20,8 @@ S = TypeVar("S")
 T = TypeVar("T")
 NOISY = 0.10
 """Spread (interquartile range over median) above which a time is called noisy."""
+NO_SOURCE = Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))
+"""Source for a system that decodes none, such as a single pass."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.comparing import text_system
 from fastdecode_lib.measuring.counting import Counted
 from fastdecode_lib.measuring.provenance import provenance
-from fastdecode_lib.measuring.referee import System, measure, noisy, ratio_of
+from fastdecode_lib.measuring.referee import NO_SOURCE, System, measure, noisy, ratio_of
 from fastdecode_lib.projections.lexical import source_vocabulary
 from fastdecode_lib.translation import Session
 
@@ -325,10 +325,9 @@ def pass_cost(
     progress: bool = False,
 ) -> list[Measurement]:
     """Time passes of given widths; each measured time is that of `steps` passes."""
-    empty_sources = [Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))] * steps
     return measure(
         pass_systems(network, widths, seed=seed),
-        empty_sources,
+        [NO_SOURCE] * steps,
         runs=rounds,
         threads=threads,
         device=str(getattr(network, "device", "cpu")),

@@ -20,7 +20,7 @@ from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, table_of
 from fastdecode_lib.papers.shared.grown import grown, grown_head, grown_table
 from fastdecode_lib.papers.shared.random_models import OPUS
-from fastdecode_lib.papers.shared.rows import median, speedup_of
+from fastdecode_lib.papers.shared.rows import bootstrapped, median, speedup_of
 from fastdecode_lib.projections.quantised import Quantised
 from fastdecode_lib.text.corpus import join_pairs, spread_over
 from fastdecode_lib.text.sentences import TECHNICAL, own_pairs
@@ -102,17 +102,9 @@ def _session(model: TranslationModel, window: Window, table: DraftTable, head: D
     return Session.of(model, *DIRECTION, replace(window, draft=draft))
 
 
-def _tokens_per_pass(
-    greedy_passes: np.ndarray, passes: np.ndarray, seed: int, samples: int = 2_000
-) -> dict[str, float]:
+def _tokens_per_pass(greedy_passes: np.ndarray, passes: np.ndarray, seed: int) -> dict[str, float]:
     """Greedy decoding's passes for each pass, with the interval over sentences."""
-    draws = np.random.default_rng(seed).integers(0, len(passes), (samples, len(passes)))
-    low, high = np.quantile(greedy_passes[draws].sum(1) / passes[draws].sum(1), [0.025, 0.975])
-    return {
-        "tokens_per_pass": float(greedy_passes.sum() / passes.sum()),
-        "tokens_per_pass_low": float(low),
-        "tokens_per_pass_high": float(high),
-    }
+    return bootstrapped("tokens_per_pass", lambda total: total(greedy_passes) / total(passes), len(passes), seed, 2_000)
 
 
 # ---------------------------------------------------------------------------------------------------------- time

@@ -22,6 +22,7 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     session_of,
 )
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment, gap
+from fastdecode_lib.papers.shared.rows import bootstrapped
 
 LEAST = {Scale.TINY: 1, Scale.LAPTOP: 100, Scale.PAPER: 100}
 """Least number of sentences that are long enough for a row of table 3; with fewer, the row is a gap."""
@@ -99,15 +100,10 @@ def _correct(words: Sequence[str], reference: Sequence[str], end: str, number: i
 
 def difference(first: np.ndarray, second: np.ndarray, seed: int) -> dict[str, float]:
     """Percent correct of two systems, from counts (N, 2) of correct and all, and the difference with its bootstrap interval."""
-    low, high = _interval(_share(_resampled(second, seed)) - _share(_resampled(first, seed)))
-    single, bidirectional = float(_share(first.sum(0))), float(_share(second.sum(0)))
-    return {
-        "single": single,
-        "bidirectional": bidirectional,
-        "difference": bidirectional - single,
-        "difference_low": low,
-        "difference_high": high,
-    }
+    shares = {"single": float(_share(first.sum(0))), "bidirectional": float(_share(second.sum(0)))}
+    return shares | bootstrapped(
+        "difference", lambda total: _share(total(second)) - _share(total(first)), len(first), seed
+    )
 
 
 def _against(left: dict[str, np.ndarray], right: dict[str, np.ndarray], seed: int) -> dict[str, float]:
@@ -117,27 +113,10 @@ def _against(left: dict[str, np.ndarray], right: dict[str, np.ndarray], seed: in
         at_right, at_left = (_share(total(end[BOTH])) - _share(total(end[L2R])) for end in (right, left))
         return at_right - at_left
 
-    low, high = _interval(advantage(lambda counts: _resampled(counts, seed)))
-    return {
-        "against_left": round(float(advantage(lambda counts: counts.sum(0))), 9),
-        "against_left_low": low,
-        "against_left_high": high,
-    }
+    row = bootstrapped("against_left", advantage, len(right[BOTH]), seed)
+    return row | {"against_left": round(row["against_left"], 9)}
 
 
 def _share(counts: np.ndarray) -> Any:
     """Percent correct from counts (..., 2) of correct and all."""
     return 100 * counts[..., 0] / np.maximum(counts[..., 1], 1)
-
-
-def _resampled(counts: np.ndarray, seed: int, samples: int = 1_000) -> np.ndarray:
-    """Sums (samples, 2) over sentences drawn with replacement from counts (N, 2); the draws depend on N and the seed alone."""
-    draws = np.random.default_rng(seed).integers(0, len(counts), (samples, len(counts)))
-    sums: np.ndarray = counts[draws].sum(1)
-    return sums
-
-
-def _interval(values: np.ndarray) -> tuple[float, float]:
-    """The middle 95%."""
-    low, high = np.quantile(values, [0.025, 0.975])
-    return float(low), float(high)

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from fastdecode_lib.core import Source
-from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.provenance import device_name
 from fastdecode_lib.measuring.quality import same_share
 from fastdecode_lib.measuring.referee import System
@@ -23,15 +23,15 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     SYSTEMS,
     TOY,
     Geometry,
-    checkpoint_of,
     fingerprints,
     forced_system,
+    model_of,
+    models_of,
     random_source,
     session_of,
     speed_columns,
     timing_columns,
 )
-from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.run import DeviceRun, Scale, experiment, gap, table_of
 from fastdecode_lib.papers.shared.batches import batches, session_system
 from fastdecode_lib.papers.shared.random_models import random_network
@@ -52,15 +52,8 @@ def gpu(run: DeviceRun) -> pd.DataFrame:
     ``token_ratio`` is tokens a second over single-token L2R's in the same run, systems in turns; ``speedup`` the ratio of times
     for the same sentences. ``as_float32`` is the share of outputs that are the same in float32 on the same device.
     """
-    models: dict[str, TranslationModel] = {}
-    gaps: list[dict[str, str]] = []
-    for name, system in SYSTEMS.items():
-        try:
-            models[name] = load(
-                checkpoint_of(system.preset, run.scale), device=run.device, engine="torch", dtype=run.dtype
-            )
-        except NoResult as missing:
-            gaps.append({"name": name, "system": name, **gap(missing)})
+    models, reasons = models_of(run.scale, device=run.device, engine="torch", dtype=run.dtype)
+    gaps = [{"name": name, "system": name, **gap(missing)} for name, missing in reasons.items()]
     beam = 2 if run.tiny else BEAM
     with_beam = {name: model for name, model in models.items() if _decoder(name, 1) != _decoder(name, beam)}
     rows = [*_translated(with_beam, 1, run), *_translated(models, beam, run), *gaps]
@@ -77,7 +70,7 @@ def _translated(models: dict[str, TranslationModel], beam: int, run: DeviceRun) 
     for name, model in models.items():
         parts = parts or batches(model, texts, DIRECTION, BATCH[run.scale], by_length=True)
         systems.append(_system(name, model, decoders[name]))
-        float32_model = load(checkpoint_of(SYSTEMS[name].preset, run.scale), device=run.device, engine="torch")
+        float32_model = model_of(SYSTEMS[name].preset, run.scale, device=run.device, engine="torch")
         float32_system = _system(name, float32_model, decoders[name])
         float32_outputs[name] = [tokens for part in parts for tokens in float32_system.decode(part)]
     timings = run.measure(systems, parts, runs=RUNS[run.scale])

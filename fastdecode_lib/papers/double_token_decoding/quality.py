@@ -38,7 +38,7 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
 from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, gap, table_of
 from fastdecode_lib.papers.shared.batches import batches, session_system
-from fastdecode_lib.papers.shared.rows import median
+from fastdecode_lib.papers.shared.rows import median, slots_of
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.training.presets import RECIPES, SYSTEMS_002, GroupPreset, Recipe
@@ -127,16 +127,7 @@ def _passes(preset: str, decoder: str, text: str, run: Run) -> pd.DataFrame:
     """A row for each slot of each pass over a sentence; the trace is named after the decoder."""
     model = model_of(preset, run.scale)
     trace = session_of(model, decoder).translate(text).trace
-    rows = [
-        {
-            "name": f"pass {iteration.call + 1}, slot {slot}",
-            "call": iteration.call,
-            "slot": int(slot),
-            "token": trace.pieces[int(token)],
-        }
-        for iteration in trace.iterations
-        for slot, token in zip(iteration.slots, iteration.tokens, strict=True)
-    ]
+    rows = [{"name": f"pass {row['call'] + 1}, slot {row['slot']}"} | row for row, _, _ in slots_of(trace)]
     frame = systems_table(rows, run, (model,))
     frame.attrs["traces"] = {decoder.partition(":")[0]: trace}
     return frame
@@ -189,7 +180,7 @@ def table2(run: CorpusRun) -> pd.DataFrame:
     tokens a second, as in the paper, and rises with the length of a system's outputs. Tokens are counted without ends. The row of
     a system that is not trained here has the command that trains it.
     """
-    models, reasons = models_of(list(SYSTEMS), run.scale)
+    models, reasons = models_of(run.scale)
     sessions = {name: session_of(model, SYSTEMS[name].decoder) for name, model in models.items()}
     _check_tokenizers(sessions)
     rows: list[dict[str, Any]] = []

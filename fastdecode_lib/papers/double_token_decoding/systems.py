@@ -66,20 +66,18 @@ SYSTEMS = {
 layer and a deeper encoder."""
 
 
-def model_of(preset: str, scale: Scale) -> TranslationModel:
+def model_of(preset: str, scale: Scale, **loading: Any) -> TranslationModel:
     """A system's model: fully trained here, bundled, or in ``weights/``; in a tiny run with random weights.
+
+    By default on the compiled engine; `loading` are other options of `load`.
 
     Raises
     ------
     NoResult
         If there is none.
     """
-    return load(checkpoint_of(preset, scale), device="cpu", engine="compiled")
-
-
-def checkpoint_of(preset: str, scale: Scale) -> str:
-    """A system's checkpoint as `load` takes it; see `model_of`."""
-    return str(_toy(preset)) if scale is Scale.TINY else trained(preset)
+    checkpoint = str(_toy(preset)) if scale is Scale.TINY else trained(preset)
+    return load(checkpoint, **{"device": "cpu", "engine": "compiled"} | loading)
 
 
 def fingerprints(models: Sequence[TranslationModel]) -> dict[str, str]:
@@ -287,13 +285,13 @@ def speed_columns(
     return rows
 
 
-def models_of(systems: Sequence[str], scale: Scale) -> tuple[dict[str, TranslationModel], dict[str, NoResult]]:
-    """Models by system, and for systems that are not trained the reasons."""
+def models_of(scale: Scale, **loading: Any) -> tuple[dict[str, TranslationModel], dict[str, NoResult]]:
+    """Models by system, and for systems that are not trained the reasons; see `model_of`."""
     models: dict[str, TranslationModel] = {}
     reasons: dict[str, NoResult] = {}
-    for name in systems:
+    for name, system in SYSTEMS.items():
         try:
-            models[name] = model_of(SYSTEMS[name].preset, scale)
+            models[name] = model_of(system.preset, scale, **loading)
         except NoResult as missing:
             reasons[name] = missing
     return models, reasons

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fastdecode_lib.contexts.shards import Contexts
 from fastdecode_lib.core import Projection, drain
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.measuring.comparing import decoder_system
@@ -22,7 +21,7 @@ from fastdecode_lib.papers.learning_to_screen import printed as chen_2019
 from fastdecode_lib.papers.learning_to_screen.tables import learned, table_on, trained_of
 from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, gap
-from fastdecode_lib.papers.shared.contexts_of import Situation, situation
+from fastdecode_lib.papers.shared.contexts_of import Situation, arrays, situation
 from fastdecode_lib.papers.shared.projection_runs import (
     BASELINE,
     GRIDS,
@@ -32,6 +31,7 @@ from fastdecode_lib.papers.shared.projection_runs import (
     Setting,
     first_of,
     precision_judge,
+    projection_system,
     reaching,
 )
 from fastdecode_lib.papers.shared.rivals import JUDGED_ON, rival_settings
@@ -141,8 +141,10 @@ def _decoded(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
         captured: Any = Captured(loaded.exact)
         for sentence in sources:
             drain(exact.decoder.iterate(loaded.network, captured, sentence, exact.constraints))
-        systems = [_step_system(method, projection, k, beam > 1) for method, (_, projection) in projections.items()]
-        steps = run.measure(systems, captured.hidden_vectors, runs=amount.rounds)
+        systems = [
+            projection_system(m, projection, k, normalise=beam > 1) for m, (_, projection) in projections.items()
+        ]
+        steps = run.measure(systems, captured.captured, runs=amount.rounds)
         systems = [decoder_system(session, method) for method, session in sessions.items()]
         decodings = run.measure(systems, sources, runs=amount.rounds)
         outputs = {m: [h.tokens for h in session.decode(texts)] for m, session in sessions.items()}
@@ -169,12 +171,6 @@ def _with_neighbours(k: int, label: str, projection: Projection) -> tuple[str, P
         return label, projection
     label = label.replace(f"neighbours={projection.neighbours},", f"neighbours={k},")
     return label, replace(projection, neighbours=k)
-
-
-def _step_system(name: str, projection: Projection, k: int, normalise: bool) -> System:
-    """The projection's part of a decoder's step: the k best tokens of each row."""
-    scorer = projection.bind(None)
-    return System(name, lambda hidden: tuple(scorer.top_k(hidden, k, normalise=normalise).ids[0].tolist()))
 
 
 @experiment
@@ -262,7 +258,7 @@ def table6(run: CorpusRun) -> pd.DataFrame:
 def _perplexities(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
     """Rows of one model: numpy, then every method, timed in turn."""
     recorded, grid, printed = situation(name, run), GRIDS[run.scale], chen_2019.TABLE_6[name]
-    dev, (hidden, gold) = _gold(recorded.dev), _gold(recorded.test)
+    dev, (hidden, gold) = arrays(recorded.dev, "gold"), arrays(recorded.test, "gold")
     rank = min(chen_2019.TAIL_RANKS[name], *recorded.matrix.shape)
     exact = CompiledExact(recorded.matrix)
     exact_perplexity = perplexity(exact, *dev)
@@ -301,12 +297,6 @@ def _perplexities(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
             **speedup_of(timings[0], m, run.seed),
             "over_exact": median(timings[1]) / median(m),
         }
-
-
-def _gold(contexts: Contexts) -> tuple[np.ndarray, np.ndarray]:
-    """All hidden vectors (N, D) of recorded contexts, and the tokens (N,) that came next."""
-    blocks = list(contexts.blocks())
-    return np.concatenate([b.hidden for b in blocks]), np.concatenate([b.gold for b in blocks])
 
 
 def _with_tail(setting: Setting, down: Matrix, up: Matrix) -> Setting:

@@ -311,12 +311,7 @@ def _clusters(printed: int, scale: Scale) -> int:
 
 def learned(screens: Screens, budget: int, options: dict[str, Any], seed: int, **knobs: Any) -> Setting:
     """A learned screen in float32; `knobs` replace options of `Learning`."""
-    learning = Learning(**{**options, **knobs})
-    return Setting(
-        "screened",
-        {"budget": budget, **knobs},
-        lambda s: screens.scorer(screens.learned(budget, learning, seed), "float32"),
-    )
+    return screens.setting("screened", {"budget": budget, **knobs}, Learning(**{**options, **knobs}), seed)
 
 
 def _screened(recorded: Situation, settings: list[Setting], run: Run) -> pd.DataFrame:

@@ -8,15 +8,13 @@ which has the same outputs and passes.
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from fastdecode_lib.core import Source
 from fastdecode_lib.loading import TranslationModel, graphed, load
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.provenance import device_name
 from fastdecode_lib.measuring.quality import same_share
-from fastdecode_lib.measuring.referee import System, noisy
+from fastdecode_lib.measuring.referee import NO_SOURCE, System, noisy
 from fastdecode_lib.measuring.widths import pass_systems
 from fastdecode_lib.papers.parallel_decoding.costs import GEOMETRIES
 from fastdecode_lib.papers.parallel_decoding.printed import GREEDY, HGJ3, PGJ3, PJ
@@ -61,7 +59,6 @@ def gpu_passes(run: DeviceRun) -> pd.DataFrame:
     from fastdecode_lib.models.graphs import GraphTransformer
 
     widths, steps, rounds = WIDTHS[run.scale], STEPS.get(run.scale, 10), ROUNDS.get(run.scale, 7)
-    sources = [Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))] * steps
     rows: list[dict[str, Any]] = []
     for name, shape in ({"toy": TOY} if run.tiny else GEOMETRIES).items():
         network = random_network(shape, run.seed, run.device, run.dtype)
@@ -70,7 +67,7 @@ def gpu_passes(run: DeviceRun) -> pd.DataFrame:
             for width, system in zip(widths, pass_systems(model, widths, seed=run.seed), strict=True):
                 keys.append((kind, width))
                 systems.append(System(f"{kind} {width}", system.decode))
-        timings = run.measure(systems, sources, runs=rounds, warm_up=2)
+        timings = run.measure(systems, [NO_SOURCE] * steps, runs=rounds, warm_up=2)
         timings_by_key = dict(zip(keys, timings, strict=True))
         for (kind, width), m in timings_by_key.items():
             one_position, plain = timings_by_key[kind, 1], timings_by_key[KINDS[0], width]
@@ -120,12 +117,7 @@ def _decoded(name: str, model: TranslationModel, size: Size, run: DeviceRun) -> 
             systems[kind, decoder] = System(f"{kind} {decoder}", system.decode)
             if kind == KINDS[0] and system.count is not None:
                 passes[decoder] = sum(system.count(source).passes for source in sources) / len(sources)
-    timings = run.measure(
-        list(systems.values()),
-        sources,
-        runs=size.rounds,
-        warm_up=1,
-    )
+    timings = run.measure(list(systems.values()), sources, runs=size.rounds, warm_up=1)
     timings_by_key = dict(zip(systems, timings, strict=True))
     rows = []
     for (kind, decoder), m in timings_by_key.items():

@@ -29,7 +29,7 @@ from fastdecode_lib.papers.parallel_decoding.runs import (
 )
 from fastdecode_lib.papers.reading import beside_paper
 from fastdecode_lib.papers.run import CorpusRun, ModelRun, ThreadedRun, experiment, table_of
-from fastdecode_lib.papers.shared.rows import paper_rows
+from fastdecode_lib.papers.shared.rows import paper_rows, slots_of
 from fastdecode_lib.text.corpus import shuffled
 from fastdecode_lib.text.sentences import EXAMPLES, SENTENCES, TECHNICAL
 from fastdecode_lib.trace import Trace
@@ -148,20 +148,11 @@ def _traces(model: TranslationModel, examples: Iterable[tuple[str, str, str, str
         trace = translate(model, text, source=source, target=target, decoder=decoder, verify=True).trace
         label = f"{decoder.replace(':', '.').replace('=', '').replace(',', '.')}.{len(traces)}"
         traces[label] = trace
-        for iteration in trace.iterations:
+        for row, iteration, place in slots_of(trace):
             probabilities = iteration.probabilities
-            for i, (slot, token) in enumerate(zip(iteration.slots, iteration.tokens, strict=True)):
-                rows.append(
-                    {
-                        "name": decoder,
-                        "trace": label,
-                        "call": iteration.call,
-                        "slot": int(slot),
-                        "token": trace.pieces[int(token)],
-                        "status": iteration.status[i],
-                        "probability": None if probabilities is None else float(probabilities[i]),
-                    }
-                )
+            probability = None if probabilities is None else float(probabilities[place])
+            seen = {"status": iteration.status[place], "probability": probability}
+            rows.append({"name": decoder, "trace": label} | row | seen)
     frame = table_of(rows, None, model)
     frame.attrs["traces"] = traces
     return frame

@@ -89,10 +89,10 @@ class Situation:
         return arrays(self.test)
 
 
-def arrays(contexts: Contexts) -> tuple[np.ndarray, np.ndarray]:
-    """All hidden vectors (N, D) and labels (N, K) of recorded contexts."""
+def arrays(contexts: Contexts, tokens: str = "labels") -> tuple[np.ndarray, np.ndarray]:
+    """All hidden vectors (N, D) of recorded contexts, and their labels (N, K) or with ``"gold"`` the tokens (N,) that came next."""
     blocks = list(contexts.blocks())
-    return np.concatenate([b.hidden for b in blocks]), np.concatenate([b.labels for b in blocks])
+    return np.concatenate([b.hidden for b in blocks]), np.concatenate([getattr(b, tokens) for b in blocks])
 
 
 def situation(name: str, run: CorpusRun) -> Situation:

@@ -99,21 +99,48 @@ def numpy_top(weight: np.ndarray, bias: np.ndarray, hidden: np.ndarray, k: int =
     return ranked
 
 
-class Captured(Proxy):
-    """A projection that keeps the hidden vectors of every call, so that other projections can score them."""
+def numpy_system(weight: np.ndarray, bias: np.ndarray, k: int = K) -> System:
+    """The baseline: `numpy_top` of one hidden vector."""
 
-    def __init__(self, inner: Projection | Scorer, hidden_vectors: list[np.ndarray] | None = None):
+    def decode(hidden: Any) -> tuple[int, ...]:
+        return tuple(numpy_top(weight, bias, hidden, k).tolist())
+
+    return System(BASELINE, decode)
+
+
+def projection_system(name: str, projection: Projection, k: int = K, *, normalise: bool = False) -> System:
+    """A projection's part of a decoder's step: the k best tokens of hidden vectors (N, D)."""
+    scorer: Any = projection.bind(None)
+    return System(name, lambda hidden: tuple(scorer.top_k(hidden, k, normalise=normalise).ids.ravel().tolist()))
+
+
+def _float32(hidden: Any, candidates: Candidates) -> np.ndarray:
+    return np.array(hidden, dtype=np.float32)
+
+
+class Captured(Proxy):
+    """A projection that keeps something of every call: the hidden vectors, so that other projections can score them, by default.
+
+    `keep` gives it from the hidden vectors and the candidates of a call.
+    """
+
+    def __init__(
+        self,
+        inner: Projection | Scorer,
+        keep: Callable[[Any, Candidates], np.ndarray] = _float32,
+        captured: list[np.ndarray] | None = None,
+    ):
         super().__init__(inner)
-        self.hidden_vectors: list[np.ndarray] = [] if hidden_vectors is None else hidden_vectors
+        self.keep, self.captured = keep, [] if captured is None else captured
 
     def bind(self, source: Source | None) -> "Captured":
-        """The inner scorer, whose hidden vectors go to the same list."""
-        return Captured(self.inner.bind(source), self.hidden_vectors)
+        """The inner scorer, of whose calls the same list keeps something."""
+        return Captured(self.inner.bind(source), self.keep, self.captured)
 
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """Best tokens of the inner scorer."""
-        self.hidden_vectors.append(np.array(hidden, dtype=np.float32))
         candidates: Candidates = self.inner.top_k(hidden, k, banned, normalise)
+        self.captured.append(self.keep(hidden, candidates))
         return candidates
 
 
@@ -135,6 +162,14 @@ class Screens:
                 self.situation.fit, budget=budget, learning=learning, seed=seed, points=points
             )
         return self.fitted[key]
+
+    def setting(self, method: str, knobs: dict[str, Any], learning: Learning, seed: int = 0) -> Setting:
+        """A learned screen at a budget, and in a precision if that is a knob, fitted when it is asked for."""
+
+        def make(situation: Situation) -> Projection:
+            return self.scorer(self.learned(knobs["budget"], learning, seed), knobs.get("precision", "float32"))
+
+        return Setting(method, knobs, make)
 
     def clustered(self, clusters: int, top: int, seed: int = 0) -> Screen:
         """Clusters with active sets of Amer et al. (2022)."""
@@ -184,12 +219,6 @@ def exact_settings() -> list[Setting]:
 def screen_settings(screens: Screens, grid: Grid, seed: int = 0) -> list[Setting]:
     """Learned screens, spherical k-means with a knapsack, and Amer et al.'s clusters, in every precision."""
 
-    def learned(method: str, budget: int, precision: str, **knobs: int) -> Setting:
-        def make(situation: Situation) -> Projection:
-            return screens.scorer(screens.learned(budget, Learning(**{**grid.options, **knobs}), seed), precision)
-
-        return Setting(method, {"budget": budget, "precision": precision}, make)
-
     def clustered(clusters: int, top: int, precision: str) -> Setting:
         def make(situation: Situation) -> Projection:
             return screens.scorer(screens.clustered(clusters, top, seed), precision)
@@ -197,9 +226,14 @@ def screen_settings(screens: Screens, grid: Grid, seed: int = 0) -> list[Setting
         return Setting("clustered", {"clusters": clusters, "top": top, "precision": precision}, make)
 
     budgets = [budget for budget in grid.budgets if budget < screens.situation.matrix.shape[0]]
+    learned = {"screened": Learning(**grid.options), "kmeans": Learning(**{**grid.options, "rounds": 1})}
     return [
-        *(learned("screened", budget, p) for budget in budgets for p in grid.precisions),
-        *(learned("kmeans", budget, p, rounds=1) for budget in budgets for p in grid.precisions),
+        *(
+            screens.setting(method, {"budget": budget, "precision": p}, learning, seed)
+            for method, learning in learned.items()
+            for budget in budgets
+            for p in grid.precisions
+        ),
         *(clustered(r, top, p) for r in grid.centroids for top in (1, 5) for p in grid.precisions),
     ]
 
@@ -237,8 +271,8 @@ def timed_settings(
     timed_rows = np.linspace(0, len(test) - 1, min(grid.timed, len(test))).astype(int)
     vectors: Any = [np.ascontiguousarray(test[i : i + 1]) for i in timed_rows]
     weight, bias = situation.weight, situation.bias
-    systems = [System(BASELINE, lambda row: tuple(numpy_top(weight, bias, row, k).tolist()))]  # type: ignore[arg-type]
-    systems += [System(name, _top_ids(projection, k)) for name, projection in projections.items()]
+    systems = [numpy_system(weight, bias, k)]
+    systems += [projection_system(name, projection, k) for name, projection in projections.items()]
     timings = measure(systems, vectors, runs=grid.rounds, progress=progress)
     numpy_bytes = weight.nbytes + bias.nbytes
     numpy_ids = np.array(timings[0].outputs)  # numpy rounds otherwise than the model: not all its best are the labels
@@ -261,11 +295,6 @@ def timed_settings(
             "seconds": m.seconds.tolist(),
         }
     return pd.DataFrame(list(rows.values()))
-
-
-def _top_ids(projection: Projection, k: int) -> Callable[[Any], tuple[int, ...]]:
-    scorer = projection.bind(None)
-    return lambda row: tuple(scorer.top_k(row, k).ids[0].tolist())
 
 
 def best_of(projection: Projection, hidden: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

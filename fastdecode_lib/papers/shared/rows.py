@@ -1,18 +1,44 @@
 """Parts of many tables' rows: a median time, a speedup with its interval, and the paper's values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from fastdecode_lib.core import Measurement
+from fastdecode_lib.core import Iteration, Measurement
 from fastdecode_lib.measuring.referee import noisy
 from fastdecode_lib.measuring.referee import ratio_of as ratio_of
+from fastdecode_lib.trace import Trace
 
 
 def speedup_of(base: Measurement, m: Measurement, seed: int = 0) -> dict[str, Any]:
     """Speedup of a measurement over its baseline, with the interval, and whether the times of either were noisy."""
     return {**ratio_of("speedup", base.seconds, m.seconds, seed), "noisy": noisy(base, m)}
+
+
+def bootstrapped(
+    column: str, statistic: Callable[[Callable[[np.ndarray], Any]], Any], number: int, seed: int, samples: int = 1_000
+) -> dict[str, float]:
+    """A statistic under the name `column`, with its 95% interval over sentences.
+
+    Parameters
+    ----------
+    statistic : callable
+        Takes a function that sums counts (N, ...) over sentences: over all, or over those of each sample, drawn with replacement.
+    number : int
+        N.
+    """
+    draws = np.random.default_rng(seed).integers(0, number, (samples, number))
+    low, high = np.quantile(statistic(lambda counts: counts[draws].sum(1)), [0.025, 0.975])
+    value = float(statistic(lambda counts: counts.sum(0)))
+    return {column: value, f"{column}_low": float(low), f"{column}_high": float(high)}
+
+
+def slots_of(trace: Trace) -> Iterator[tuple[dict[str, Any], Iteration, int]]:
+    """Each slot of each pass: a row with ``call``, ``slot`` and ``token``, the iteration, and the slot's place in it."""
+    for iteration in trace.iterations:
+        for place, (slot, token) in enumerate(zip(iteration.slots, iteration.tokens, strict=True)):
+            yield {"call": iteration.call, "slot": int(slot), "token": trace.pieces[int(token)]}, iteration, place
 
 
 def paper_rows(printed: Mapping[str, Sequence[Any]], *columns: str, suffix: str = "") -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
 from fastdecode_lib.measuring.baselines import baseline, converted
 from fastdecode_lib.measuring.comparing import decoder_system, outputs_of, text_system
 from fastdecode_lib.measuring.quality import same_share
-from fastdecode_lib.measuring.referee import System, measure, noisy
+from fastdecode_lib.measuring.referee import NO_SOURCE, System, measure, noisy
 from fastdecode_lib.measuring.widths import pass_cost
 from fastdecode_lib.papers.run import CorpusRun, ModelRun, Run, Scale, ThreadedRun, experiment, table_of
 from fastdecode_lib.papers.shared.random_models import OPUS, TOY, random_checkpoint
@@ -430,7 +430,6 @@ def start_up(run: Run, *, size: Size | None = None) -> pd.DataFrame:
         System("load and first translation", process(FIRST_TRANSLATION)),
         System("Python alone", process("pass")),
     ]
-    empty = Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))
-    timings = run.measure(systems, [empty], runs=size.starts)
+    timings = run.measure(systems, [NO_SOURCE], runs=size.starts)
     rows = [{"name": m.name, "seconds": median(m)} for m in timings]
     return table_of(rows, run, seconds={m.name: m.seconds.tolist() for m in timings})

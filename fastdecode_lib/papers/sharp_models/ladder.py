@@ -25,7 +25,7 @@ from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.baselines import until_end
 from fastdecode_lib.measuring.counting import Proxy
-from fastdecode_lib.measuring.referee import System, measure, noisy
+from fastdecode_lib.measuring.referee import NO_SOURCE, System, measure, noisy
 from fastdecode_lib.models.compiled_recurrent import FASTEST, BlasProduct, CompiledRecurrent, Speedups, ladder
 from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.papers.run import CorpusRun, ModelRun, Run, Scale, experiment, table_of
@@ -357,17 +357,11 @@ def _interleaved(calls: Mapping[K, Any], repeats: int, block: int = 1) -> dict[K
         be timed with caches filled by another call's weights or by garbage collection.
     """
     block = max(1, min(block, repeats // 3))
-    empty = [Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))] * block
-
-    def decode(call: Any) -> Any:
-        def run(source: Source) -> tuple[int, ...]:
-            call()
-            return ()
-
-        return run
-
-    systems = [System(str(number), decode(call)) for number, call in enumerate(calls.values())]
-    timings = measure(systems, empty, runs=repeats // block, warm_up=1)
+    systems = [
+        System(str(number), lambda _, call=call: (call(), ())[1])  # type: ignore[misc]
+        for number, call in enumerate(calls.values())
+    ]
+    timings = measure(systems, [NO_SOURCE] * block, runs=repeats // block)
     return {key: m.seconds / block for key, m in zip(calls, timings, strict=True)}
 
 

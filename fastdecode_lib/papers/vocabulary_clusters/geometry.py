@@ -12,11 +12,10 @@ import numpy as np
 import pandas as pd
 
 from fastdecode_lib.kernels.matrices import Matrix
-from fastdecode_lib.measuring.referee import System
 from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, gap
 from fastdecode_lib.papers.shared.contexts_of import Situation, arrays, situation
-from fastdecode_lib.papers.shared.projection_runs import BASELINE, EXACT, numpy_top
+from fastdecode_lib.papers.shared.projection_runs import EXACT, K, numpy_system, projection_system
 from fastdecode_lib.papers.shared.rows import median, speedup_of
 from fastdecode_lib.papers.vocabulary_clusters import printed
 from fastdecode_lib.papers.vocabulary_clusters.tables import table_on
@@ -30,7 +29,6 @@ NOISE = 0.1
 """Length of the noise on a row over the length of the row."""
 GROWN = "rows of tatoeba-small's output repeated and turned into the larger space, noise of a tenth of their length"
 """Description of the matrices in the provenance."""
-K = 5
 QUERIES = {
     Scale.TINY: {"translation": 500, "dense": 50},
     Scale.LAPTOP: {"translation": 1_000_000, "dense": 10_000},
@@ -173,9 +171,8 @@ def _zcode_rows(
     nearest = Screen("clustered", points, sets).assign(hidden)
     order = np.argsort(pd.Series(nearest).groupby(nearest).cumcount().to_numpy(), kind="stable")  # clusters in turn
     vectors: Any = [np.ascontiguousarray(hidden[i : i + 1]) for i in order[nearest[order] < used_clusters][:20]]
-    systems = [System(BASELINE, lambda row: tuple(numpy_top(weight, bias, row, K).tolist()))]  # type: ignore[arg-type]
-    for name, projection in projections.items():
-        systems.append(System(name, lambda row, p=projection: tuple(p.top_k(row, K).ids[0].tolist())))  # type: ignore[misc]
+    systems = [numpy_system(weight, bias)]
+    systems += [projection_system(name, projection) for name, projection in projections.items()]
     timings = run.measure(systems, vectors, runs=2 if run.tiny else 5)
     return [
         {

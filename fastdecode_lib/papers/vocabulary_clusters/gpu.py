@@ -19,7 +19,7 @@ from fastdecode_lib.measuring.provenance import device_name
 from fastdecode_lib.measuring.referee import System, noisy
 from fastdecode_lib.papers.run import CorpusRun, DeviceRun, Scale, experiment, table_of
 from fastdecode_lib.papers.shared.contexts_of import Situation, arrays, situation
-from fastdecode_lib.papers.shared.projection_runs import context_counts
+from fastdecode_lib.papers.shared.projection_runs import context_counts, projection_system
 from fastdecode_lib.papers.shared.rows import median, ratio_of
 from fastdecode_lib.papers.vocabulary_clusters import printed
 from fastdecode_lib.papers.vocabulary_clusters.geometry import GROWN, geometry, grown
@@ -192,10 +192,7 @@ def _systems(
         ids = scores.max(1).indices if top == 1 else scores.topk(top, dim=1).indices
         return tuple(ids.flatten().tolist())
 
-    def system(name: str, scorer: Any) -> System:
-        return System(name, lambda hidden: tuple(scorer.top_k(hidden, top).ids.ravel().tolist()))
-
-    systems = [System("dense", cast(Any, dense)), system("exact", exact)]
+    systems = [System("dense", cast(Any, dense)), projection_system("exact", exact, top)]
     bytes_read = {"dense": float(weight.nbytes), "exact": float(weight.nbytes)}
     for kernels in ("torch", "auto"):
         for shared, screen in screens.items():
@@ -203,7 +200,7 @@ def _systems(
             name = f"{scorer.kernels}, shared" if shared else scorer.kernels
             if name in bytes_read:
                 continue
-            systems.append(system(name, scorer))
+            systems.append(projection_system(name, scorer, top))
             rows_scored = [screen.sets.sizes[np.unique(call)][: 1 if shared else None].sum() for call in call_clusters]
             bytes_read[name] = screen.points.nbytes + row_bytes * float(np.mean(rows_scored))
     return systems, bytes_read

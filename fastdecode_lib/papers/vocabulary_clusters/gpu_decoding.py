@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 
 from fastdecode_lib import registry
-from fastdecode_lib.core import Candidates, Projection, Source
+from fastdecode_lib.core import Projection
 from fastdecode_lib.loading import load
-from fastdecode_lib.measuring.counting import Proxy
 from fastdecode_lib.measuring.quality import same_share
 from fastdecode_lib.papers.run import DeviceRun, Scale, experiment, table_of
 from fastdecode_lib.papers.shared.batches import batch_system, batches
 from fastdecode_lib.papers.shared.grown import grown_on_torch
+from fastdecode_lib.papers.shared.projection_runs import Captured
 from fastdecode_lib.papers.shared.rows import median, speedup_of
 from fastdecode_lib.papers.vocabulary_clusters import printed
 from fastdecode_lib.projections.active_sets import ActiveSets
@@ -79,7 +79,7 @@ def gpu_decoding(run: DeviceRun) -> pd.DataFrame:
         timings = run.measure(systems, parts, runs=size.rounds, warm_up=1)
         exact = _rows_of(timings[0].outputs)
         for m, projection in zip(timings, projections.values(), strict=True):
-            active: Any = _Active(projection)
+            active: Any = Captured(projection, lambda _, candidates: candidates.num_active)
             batch_system(m.name, model.network, decoder, active, constraints).decode(parts[0])
             rows.append(
                 {
@@ -87,7 +87,7 @@ def gpu_decoding(run: DeviceRun) -> pd.DataFrame:
                     "protocol": protocol,
                     "method": m.name,
                     "sentences": len(exact),
-                    "active": active.share(size.vocabulary),
+                    "active": float(np.concatenate(active.captured).mean()) / size.vocabulary,
                     "milliseconds": 1000 * median(m) / len(exact),
                     "identical": same_share(_rows_of(m.outputs), exact),
                     **speedup_of(timings[0], m, run.seed),
@@ -121,23 +121,3 @@ def padded_screen(screen: Screen, times: int, tokens: int, vocabulary: int, seed
 
 def _rows_of(outputs: Sequence[Sequence[Any]]) -> list[Any]:
     return [tokens for part in outputs for tokens in part]
-
-
-class _Active(Proxy):
-    """A projection that keeps the number of tokens that its calls score for each vector."""
-
-    def __init__(self, inner: Projection, counts: list[np.ndarray] | None = None):
-        super().__init__(inner)
-        self.counts = [] if counts is None else counts
-
-    def bind(self, source: Source | None) -> "_Active":
-        return _Active(self.inner.bind(source), self.counts)
-
-    def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
-        candidates: Candidates = self.inner.top_k(hidden, k, banned, normalise)
-        self.counts.append(candidates.num_active)
-        return candidates
-
-    def share(self, vocabulary: int) -> float:
-        """Mean share of the vocabulary that is scored for a vector."""
-        return float(np.concatenate(self.counts).mean()) / vocabulary

@@ -19,13 +19,12 @@ from fastdecode_lib.core import Projection, drain
 from fastdecode_lib.decoding.autoregressive import Beam
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.quality import quality, same_share
-from fastdecode_lib.measuring.referee import System
 from fastdecode_lib.papers.outcomes import trained
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, table_of
 from fastdecode_lib.papers.shared.batches import batch_system, batches
-from fastdecode_lib.papers.shared.contexts_of import MODELS, Situation, situation
-from fastdecode_lib.papers.shared.projection_runs import Captured, context_counts
-from fastdecode_lib.papers.shared.rows import median, paper_rows, speedup_of
+from fastdecode_lib.papers.shared.contexts_of import MODELS, Situation, arrays, situation
+from fastdecode_lib.papers.shared.projection_runs import Captured, context_counts, projection_system
+from fastdecode_lib.papers.shared.rows import median, paper_rows, slots_of, speedup_of
 from fastdecode_lib.papers.vocabulary_clusters import printed as amer_2022
 from fastdecode_lib.projections.clustering import fit_clustered, with_sets
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
@@ -141,7 +140,7 @@ def table2(run: CorpusRun) -> pd.DataFrame:
             "union, the paper's choice": ScreenScorer(paper_screen, recorded.matrix, shared=True),
             "own, the paper's choice": ScreenScorer(paper_screen, recorded.matrix),
         }
-        systems = [_step_system(name, projection) for name, projection in projections.items()]
+        systems = [projection_system(name, projection, 4, normalise=True) for name, projection in projections.items()]
         timings = run.measure(systems, steps, runs=amount.rounds)
         for (name, projection), m in zip(projections.items(), timings, strict=True):
             active = np.concatenate([projection.bind(None).top_k(h, 1).num_active for h in steps])
@@ -181,18 +180,13 @@ def _steps(recorded: Situation, direction: str, run: CorpusRun) -> list[np.ndarr
     texts = [a for a, _ in spread_over(pairs_of(direction, "single", run), AMOUNTS[run.scale].timed)]
     for batch in batches(recorded.loaded, texts, direction.split("-"), 20):
         drain(Beam(size=2).iterate(recorded.loaded.network, captured, batch, session.constraints))
-    steps: list[np.ndarray] = captured.hidden_vectors
+    steps: list[np.ndarray] = captured.captured
     return steps
 
 
 def limited(recorded: Situation, direction: str, scale: Scale) -> Session:
     """Greedy decoding in a direction, with the length limit of a scale."""
     return Session.of(recorded.loaded, *direction.split("-"), max_length=AMOUNTS[scale].longest)
-
-
-def _step_system(name: str, projection: Projection) -> System:
-    scorer = projection.bind(None)
-    return System(name, lambda hidden: tuple(scorer.top_k(hidden, 4, normalise=True).ids[:, 0]))
 
 
 @experiment
@@ -299,12 +293,12 @@ def table5(run: CorpusRun) -> pd.DataFrame:
 def figure2(run: CorpusRun) -> pd.DataFrame:
     """Figure 2: the largest active share of a cluster against their number, clusters of the pair and of the target language."""
     recorded, rows = situation(NAME, run), []
-    target = SWEPT.split("-")[1]
+    target, (hidden, _) = SWEPT.split("-")[1], arrays(recorded.test.where(direction=SWEPT))
     for name, group in ((SWEPT, "direction"), (target, "target")):
         for clusters in AMOUNTS[run.scale].swept:
             screen = screen_of(run, name, clusters, 1)
             shares = screen.sets.sizes / recorded.matrix.shape[0]
-            assigned = np.bincount(screen.assign(_hidden(recorded, SWEPT)), minlength=clusters)
+            assigned = np.bincount(screen.assign(hidden), minlength=clusters)
             rows.append(
                 {
                     "name": f"{group}, {clusters} clusters",
@@ -326,10 +320,6 @@ def figure2(run: CorpusRun) -> pd.DataFrame:
         for group, percent in amer_2022.FIGURE_2.items()
     ]
     return table_on(rows, run, [recorded])
-
-
-def _hidden(recorded: Situation, direction: str) -> np.ndarray:
-    return np.concatenate([block.hidden for block in recorded.test.where(direction=direction).blocks()])
 
 
 @experiment
@@ -442,16 +432,13 @@ def figure1(run: Run) -> pd.DataFrame:
     trace = session.translate(own_pairs("en", "de")[0][0], verify=True).trace
     rows = [
         {
-            "name": f"slot {slot}",
-            "token": trace.pieces[int(token)],
-            "cluster": int(cluster),
-            "active": int(active),
+            "name": f"slot {row['slot']}",
+            "token": row["token"],
+            "cluster": int(iteration.cluster[place]),
+            "active": int(iteration.num_active[place]),
         }
-        for iteration in trace.iterations
+        for row, iteration, place in slots_of(trace)
         if iteration.cluster is not None and iteration.num_active is not None
-        for slot, token, cluster, active in zip(
-            iteration.slots, iteration.tokens, iteration.cluster, iteration.num_active, strict=True
-        )
     ]
     frame = table_on(rows, run)
     frame.attrs["traces"] = {"clusters": trace}

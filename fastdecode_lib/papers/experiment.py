@@ -122,10 +122,17 @@ SHARES = {
 
 
 def columns(*parts: str | Column) -> tuple[Column, ...]:
-    """Columns in order; a string has the names, separated by spaces, of columns that need no heading."""
+    """Columns in order; a string has those that need no heading: ``bleu``, ``bleu:1`` with one digit, ``active:%`` in percent."""
     return tuple(
-        column for part in parts for column in (map(Column, part.split()) if isinstance(part, str) else [part])
+        column for part in parts for column in (map(_column, part.split()) if isinstance(part, str) else [part])
     )
+
+
+def _column(text: str) -> Column:
+    name, colon, form = text.rpartition(":")
+    if not colon or not (form.isdigit() or form == "%"):
+        return Column(text)
+    return Column(name, share=True) if form == "%" else Column(name, digits=int(form))
 
 
 @dataclass(frozen=True)

@@ -61,26 +61,14 @@ EXPERIMENTS = (
     Experiment(
         first_page.first_page,
         "The methods of the first page",
-        columns(
-            "set decoder projection",
-            Column("precision", "number format"),
-            Column("agreement", "same outputs", share=True),
-            "speedup",
-            Column("bleu", "BLEU", 2),
-        ),
+        columns("set decoder projection", Column("precision", "number format"), "agreement speedup bleu:2"),
         note="The bundled model, English to German, over greedy decoding with the exact projection in float32. Joined are two to "
         "four sentences at a time; the first page shows these.",
     ),
     Experiment(
         cube.cube,
         "Every decoder with every projection in every precision",
-        columns(
-            "model combination lossless",
-            Column("agreement", "same outputs"),
-            "speedup",
-            Column("product", "product of parts", 2),
-            Column("bleu", "BLEU", 2),
-        ),
+        columns("model combination lossless agreement speedup", Column("product", "product of parts", 2), "bleu:2"),
         arrange=fastest,
         note="The six fastest of each model and its three fastest that lose nothing. Others are refused, each for a stated reason, "
         "or keep fewer than 5% of plain decoding's outputs. Chen et al.'s baselines stand here with the knobs that they come with; "
@@ -106,10 +94,7 @@ EXPERIMENTS = (
         never_slower.auto,
         "Drafting what pays: auto beside greedy decoding",
         columns(
-            Column("precision", "number format"),
-            "set batch speedup",
-            Column("window", "a window of 3"),
-            Column("identical", "same outputs", share=True),
+            Column("precision", "number format"), "set batch speedup", Column("window", "a window of 3"), "identical"
         ),
         note="Over greedy decoding of the same model in the same number format, one thread. `auto` drafts where that pays and else "
         "decodes greedily; the window of 3 always drafts. Batches of 32 are two to a round here, so that what is tried in them "
@@ -126,7 +111,7 @@ EXPERIMENTS = (
             Column("without", "greedy, our kernels"),
             Column("speedup", "hf.window()"),
             Column("head", "a window of 3 with the head"),
-            Column("identical", "same outputs", share=True),
+            "identical",
         ),
         note="Over `generate` of transformers alone, float32, one thread: `num_beams=1` with and without `custom_generate`. Greedy "
         "decoding on our kernels has no drafts; `hf.window()` takes the draft table that comes with the model and drafts where "
@@ -135,12 +120,7 @@ EXPERIMENTS = (
     Experiment(
         drafts.draft_time,
         "Drafts and the lossless projection in time, on the model as it is and grown to opus-mt's shape",
-        columns(
-            Column("where", "shape, precision, projection"),
-            "set draft width",
-            Column("predicted", "predicted", 2),
-            "speedup",
-        ),
+        columns(Column("where", "shape, precision, projection"), "set draft width predicted:2 speedup"),
         arrange=drafts_by_shape,
         note="Eight sentences of each kind, over the same model's greedy decoding in the same shape and precision. The width is "
         "the one predicted to be fastest from counted passes and measured costs of passes, without the time "

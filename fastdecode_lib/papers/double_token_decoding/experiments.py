@@ -42,8 +42,7 @@ def by_vocabulary(frame: pd.DataFrame) -> pd.DataFrame:
 RATIO = "speed over single-token L2R"
 SPEEDUP = Column("speedup", "ratio")
 SYSTEM_COLUMNS = columns(
-    "system set updates",
-    Column("bleu", "BLEU"),
+    "system set updates bleu",
     Column("token_ratio", "ratio"),
     Column("paper_bleu_wmt_base", "paper: BLEU, WMT"),
     Column("paper_ratio_wmt_base", "paper: ratio, WMT"),
@@ -81,7 +80,7 @@ EXPERIMENTS = (
         columns(
             "system updates",
             Column("chrf", "chrF, dev"),
-            Column("processor_minutes", "processor minutes", digits=0),
+            "processor_minutes:0",
             Column("muon_share", "Muon's updates for it", share=True, digits=0),
         ),
         arrange=measured_rows,
@@ -122,8 +121,7 @@ EXPERIMENTS = (
         columns(
             Column("name", "sentences: measure"),
             Column("single", "single-token L2R", 2),
-            Column("bidirectional", "bidirectional", 2),
-            Column("difference", "difference", 2),
+            "bidirectional:2 difference:2",
         ),
         note="A pair of neighbouring tokens is right if the reference has it; loss: nats a token of the references.",
         counted=True,
@@ -184,7 +182,7 @@ EXPERIMENTS = (
         speed.tokens_per_step,
         "More tokens a step: speed and quality",
         columns(
-            Column("tokens_a_step", "tokens a step"),
+            "tokens_a_step",
             Column("passes", "passes for 30 tokens"),
             Column("speedup_beam_1", "ratio, greedy"),
             Column("speedup_beam_10", "ratio, beam 10"),
@@ -224,7 +222,7 @@ EXPERIMENTS = (
             Column("name", "system, decoder"),
             Column("tokens_per_second", "tokens a second", 0),
             Column("token_ratio", "ratio of tokens a second"),
-            Column("speedup", "speedup"),
+            "speedup",
             Column("as_float32", "same as float32"),
             Column("paper_ratio_wmt_base", "paper: WMT"),
             Column("paper_ratio_aspec_base", "paper: ASPEC"),

@@ -117,7 +117,7 @@ EXPERIMENTS = (
         columns(
             "precision",
             Column("agreement", "same outputs as float32"),
-            Column("bleu", "BLEU", 2),
+            "bleu:2",
             Column("bleu_change", "change of BLEU", 2),
             Column("chrf_change", "change of chrF", 2),
         ),

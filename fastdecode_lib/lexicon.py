@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from fastdecode_lib.kernels.ids import checked
-from fastdecode_lib.store import atomic_file
+from fastdecode_lib.store import write_text
 
 SHARPNESS = 8.0
 """How fast the prior falls off the diagonal; 0 is plain IBM model 1."""
@@ -121,8 +121,7 @@ class Lexicon:
         for token in np.flatnonzero(np.diff(self.offsets)).tolist():
             ids = self.ids[self.offsets[token] : self.offsets[token + 1]]
             lines.append(f"{source_pieces[token]}\t{' '.join(pieces[i] for i in ids)}")
-        with atomic_file(path) as temporary:
-            temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        write_text(path, "".join(f"{line}\n" for line in lines))
 
     @classmethod
     def from_vmap(

@@ -119,6 +119,12 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         os.close(handle)
 
 
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text as UTF-8, whole or not at all; see `atomic_file`."""
+    with atomic_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 def _is_stream(path: Path) -> bool:
     """Whether a path is a pipe or a device such as a terminal, which are written to and never replaced."""
     if not path.exists() or path.is_file():
@@ -393,10 +399,7 @@ def write_table(
     """
     content = {"schema": 1, "provenance": provenance, "rows": [plain_row(row) for row in rows]}
     content |= {"traces": dict(traces)} if traces else {}
-    with atomic_file(path) as temporary:
-        temporary.write_text(
-            json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False) + "\n", encoding="utf-8"
-        )
+    write_text(path, json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
 
 
 def plain_row(row: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fastdecode_lib.checkpoints.shape import CheckpointError
-from fastdecode_lib.store import atomic_file, atomic_folder, read_json
+from fastdecode_lib.store import atomic_folder, read_json, write_text
 
 FOLDER = Path(__file__).resolve().parents[2] / "weights"
 MANIFEST = "manifest.json"
@@ -97,8 +97,7 @@ def write_manifest(records: list[Record], folder: Path = FOLDER) -> None:
     content = {
         "weights": [asdict(record) for record in sorted(records, key=lambda record: (record.name, record.fingerprint))]
     }
-    with atomic_file(folder / MANIFEST) as temporary:
-        temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_text(folder / MANIFEST, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def checksums(folder: Path) -> dict[str, str]:

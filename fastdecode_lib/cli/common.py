@@ -12,6 +12,16 @@ class UsageError(ValueError):
     """The options of a command line are wrong or contradict each other."""
 
 
+def add_compared(command: argparse.ArgumentParser, decoders: str) -> None:
+    """Add the options that name sentences, decoders and projections to compare; `decoders` says what the default ones are."""
+    command.add_argument("--source", metavar="FILE", required=True, help="one sentence a line")
+    command.add_argument("--reference", metavar="FILE", help="one reference a line, for BLEU and chrF")
+    command.add_argument(
+        "--decoder", action="append", metavar="NAME:key=value,...", help=f"repeatable (default: {decoders})"
+    )
+    command.add_argument("--projection", action="append", metavar="NAME:key=value", help="repeatable (default: exact)")
+
+
 def load(options: argparse.Namespace) -> Any:
     """The model that the options name; torch gets the number of threads that they name."""
     from fastdecode_lib import loading

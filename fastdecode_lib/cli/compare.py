@@ -4,21 +4,13 @@ import argparse
 import sys
 from typing import Any
 
-from fastdecode_lib.cli.common import UsageError, load, print_table, read_lines, write_json
+from fastdecode_lib.cli.common import UsageError, add_compared, load, print_table, read_lines, write_json
 
 
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     """Add ``compare``, ``tune`` and ``speedup``."""
     compare = commands.add_parser("compare", parents=parents, help="compare decoders on the same sentences")
-    compare.add_argument("--source", metavar="FILE", required=True, help="one sentence a line")
-    compare.add_argument("--reference", metavar="FILE", help="one reference a line, for BLEU and chrF")
-    compare.add_argument(
-        "--decoder",
-        action="append",
-        metavar="NAME:key=value,...",
-        help="repeatable (default: greedy, auto, a window of 3, and the decoders of Santilli et al. (2023))",
-    )
-    compare.add_argument("--projection", action="append", metavar="NAME:key=value", help="repeatable (default: exact)")
+    add_compared(compare, "greedy, auto, a window of 3, and the decoders of Santilli et al. (2023)")
     compare.add_argument("--baseline", action="append", default=[], choices=("hf", "ctranslate2"), help="repeatable")
     compare.add_argument("--runs", type=int, default=5, help="timed rounds (default: 5)")
     compare.set_defaults(run=_compare)

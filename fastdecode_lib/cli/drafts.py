@@ -12,16 +12,15 @@ from fastdecode_lib.cli.common import UsageError, at_low_priority, check_file, l
 
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser], seed: argparse.ArgumentParser) -> None:
     """Add ``draft-table`` and ``draft-head`` to the commands; `seed` has the option that ``draft-table`` does not need."""
+    text = argparse.ArgumentParser(add_help=False)
+    text.add_argument("--source", metavar="FILE", help="unlabelled text in the source language, one sentence a line")
+    text.add_argument(
+        "--data", metavar="DIR", help="the corpus folder: its training sources, joined (default: FASTDECODE_DATA)"
+    )
     draft_table = commands.add_parser(
         "draft-table",
-        parents=parents,
+        parents=[*parents, text],
         help="count n-grams and word translations of a model's outputs, from which a window drafts",
-    )
-    draft_table.add_argument(
-        "--source", metavar="FILE", help="unlabelled text in the source language, one sentence a line"
-    )
-    draft_table.add_argument(
-        "--data", metavar="DIR", help="the corpus folder: its training sources, joined (default: FASTDECODE_DATA)"
     )
     draft_table.add_argument("--sentences", type=int, help="number to use, evenly spread from the first to the last")
     draft_table.add_argument("--least", type=int, default=3, help="leave out n-grams seen less often (default: 3)")
@@ -32,12 +31,8 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser], seed: ar
 
     head = commands.add_parser(
         "draft-head",
-        parents=[*parents, seed],
+        parents=[*parents, seed, text],
         help="train a draft head: a small network on the frozen model that guesses its next tokens",
-    )
-    head.add_argument("--source", metavar="FILE", help="unlabelled text in the source language, one sentence a line")
-    head.add_argument(
-        "--data", metavar="DIR", help="the corpus folder: its training sources, joined (default: FASTDECODE_DATA)"
     )
     head.add_argument(
         "--sentences",

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from fastdecode_lib.cli.common import UsageError, print_table, read_lines, write_json
+from fastdecode_lib.cli.common import UsageError, add_compared, print_table, read_lines, write_json
 
 
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
@@ -14,10 +14,7 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
         parents=parents,
         help="count passes, agreement and quality of decoders on many sentences; resumable, on any number of workers",
     )
-    evaluate.add_argument("--source", metavar="FILE", required=True, help="one sentence a line")
-    evaluate.add_argument("--reference", metavar="FILE", help="one reference a line, for BLEU and chrF")
-    evaluate.add_argument("--decoder", action="append", metavar="NAME:key=value,...", help="repeatable")
-    evaluate.add_argument("--projection", action="append", metavar="NAME:key=value", help="repeatable (default: exact)")
+    add_compared(evaluate, "the plainest for the model, greedy for most")
     evaluate.add_argument(
         "--folder", default="build/evaluate", metavar="DIR", help="folder of finished chunks (default: build/evaluate)"
     )

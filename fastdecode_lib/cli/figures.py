@@ -108,7 +108,7 @@ def _write_index(folder: Path, paths: Sequence[Path]) -> Path:
     from html import escape
     from urllib.parse import quote
 
-    from fastdecode_lib.store import atomic_file
+    from fastdecode_lib.store import write_text
 
     forms: dict[str, list[str]] = {}
     for path in paths:
@@ -128,8 +128,7 @@ def _write_index(folder: Path, paths: Sequence[Path]) -> Path:
         if "svg" in suffixes:
             lines.append(f'<img loading="lazy" alt="{escape(name)}" src="{quote(name)}.svg">')
     path = folder / "index.html"
-    with atomic_file(path) as temporary:
-        Path(temporary).write_text("\n".join([*lines, "</html>", ""]), encoding="utf-8")
+    write_text(path, "\n".join([*lines, "</html>", ""]))
     return path
 
 
@@ -150,12 +149,11 @@ def _result(e: Any, scale: Any, *, make: bool) -> Any:
 def _pages() -> int:
     """Write docs/results and the tables of README.md and docs/index.md; only charts that have changed are drawn again."""
     from fastdecode_lib.papers import page
-    from fastdecode_lib.store import atomic_file
+    from fastdecode_lib.store import write_text
 
     texts = {page.FOLDER / name: text for name, text in page.pages().items()} | page.first_pages()
     for path, text in texts.items():
-        with atomic_file(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(path, text)
         print(path)
     _draw_charts(page.FOLDER / page.CHARTS)
     return 0
@@ -180,7 +178,7 @@ def _draw_charts(folder: Path) -> None:
     import plotly.io
 
     from ddgviz.browser import find_browser
-    from fastdecode_lib.store import atomic_file
+    from fastdecode_lib.store import write_text
 
     folder.mkdir(parents=True, exist_ok=True)
     changed: dict[Path, tuple[Any, str]] = {}
@@ -197,8 +195,7 @@ def _draw_charts(folder: Path) -> None:
         heights = [figure.layout.height for figure in figures]  # plotly leaves them out where it writes several
         plotly.io.write_images(figures, drawings, width=860, height=heights)
         for (path, (_, key)), drawing in zip(changed.items(), drawings, strict=True):
-            with atomic_file(path) as temporary:
-                temporary.write_text(f"{drawing.read_text(encoding='utf-8')}\n{key}", encoding="utf-8")
+            write_text(path, f"{drawing.read_text(encoding='utf-8')}\n{key}")
             print(path)
 
 

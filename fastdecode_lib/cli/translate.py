@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fastdecode_lib.cli.common import PICTURES, UsageError, load, read_lines
+from fastdecode_lib.cli.common import PICTURES, UsageError, load, read_lines, write_json
 
 PARTS = 5
 """Number of formats, the first of `PICTURES`, that can show a part of a trace."""
@@ -140,7 +140,7 @@ def _check_options(options: argparse.Namespace) -> None:
 
 def _draw(options: argparse.Namespace, trace: Any) -> None:
     """Write the pictures of a trace, and the trace itself if --trace names a file."""
-    from fastdecode_lib.store import atomic_file
+    from fastdecode_lib.store import write_text
 
     for path in _pictures(options):
         from ddgviz.export import PICTURES as PARTLY
@@ -149,8 +149,7 @@ def _draw(options: argparse.Namespace, trace: Any) -> None:
         part = options.part if Path(path).suffix.lower() in PARTLY else None
         save(trace, path, options.theme or "light", window=part)
     if options.trace:
-        with atomic_file(options.trace) as temporary:
-            temporary.write_text(trace.to_json() + "\n", encoding="utf-8")
+        write_text(options.trace, trace.to_json() + "\n")
 
 
 def _write_json(
@@ -164,7 +163,6 @@ def _write_json(
 ) -> None:
     """Write a row for each sentence; `different` as `_different` gives it, None where outputs were not compared."""
     from fastdecode_lib.measuring.provenance import provenance
-    from fastdecode_lib.store import write_table
 
     rows = [
         {
@@ -177,7 +175,7 @@ def _write_json(
         | ({} if different is None else {"verified": i not in different})
         for i, (text, output, ids) in enumerate(zip(texts, outputs, tokens, strict=True), 1)
     ]
-    write_table(options.json, rows, provenance(session.model, threads=threads))
+    write_json(options, rows, provenance(session.model, threads=threads))
 
 
 def _different(session: Any, texts: Sequence[str], tokens: Sequence[Sequence[int]]) -> list[int]:

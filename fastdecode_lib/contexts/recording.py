@@ -30,7 +30,7 @@ from fastdecode_lib.contexts.shards import (
     shard_folder,
     write_shard,
 )
-from fastdecode_lib.store import atomic_file, recover
+from fastdecode_lib.store import recover, write_text
 from fastdecode_lib.workers import check_workers, over
 
 
@@ -325,5 +325,4 @@ def _write_note(folder: Path, model: str, settings: dict[str, Any], rows: list[i
         "shards": rows,
         "left_out": left_out,
     }
-    with atomic_file(folder / NOTE) as temporary:
-        temporary.write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
+    write_text(folder / NOTE, json.dumps(note, indent=1) + "\n")

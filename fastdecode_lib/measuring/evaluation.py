@@ -17,7 +17,7 @@ from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import quality, same_share, signatures
-from fastdecode_lib.store import atomic_file, read_json
+from fastdecode_lib.store import read_json, write_text
 from fastdecode_lib.translation import Session
 from fastdecode_lib.workers import check_workers, over
 
@@ -76,8 +76,7 @@ class Task:
 
     def write(self, rows: list[dict[str, Any]]) -> None:
         """Write the rows to the file."""
-        with atomic_file(self.path) as temporary:
-            temporary.write_text(json.dumps({"rows": rows}, ensure_ascii=False), encoding="utf-8")
+        write_text(self.path, json.dumps({"rows": rows}, ensure_ascii=False))
 
 
 def evaluate(

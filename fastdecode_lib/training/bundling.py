@@ -16,7 +16,7 @@ from fastdecode_lib.language_model import load_language
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.provenance import versions
 from fastdecode_lib.measuring.quality import quality, signatures
-from fastdecode_lib.store import atomic_file, atomic_folder, read_json, write_table
+from fastdecode_lib.store import atomic_folder, read_json, write_table, write_text
 from fastdecode_lib.text.corpus import Novels, Tatoeba, corpus_folder, join_pairs
 from fastdecode_lib.text.words import UNKNOWN
 from fastdecode_lib.training import cards
@@ -89,8 +89,7 @@ def bundle(
         **settings,
     }
     write_table(root / "results" / f"{name}.scores.laptop.json", rows, provenance)
-    with atomic_file(root / "results" / f"{name}.history.laptop.json") as temporary:
-        temporary.write_text(json.dumps(history, indent=1) + "\n", encoding="utf-8")
+    write_text(root / "results" / f"{name}.history.laptop.json", json.dumps(history, indent=1) + "\n")
     record = Record(
         name,
         find_checkpoint(installed).fingerprint,

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from fastdecode_lib.store import atomic_file, atomic_folder, parse_json
+from fastdecode_lib.store import atomic_file, atomic_folder, parse_json, write_text
 from fastdecode_lib.training.learner import Learner, batches
 from fastdecode_lib.training.presets import Recipe
 from fastdecode_lib.training.stacked_muon import StackedMuon
@@ -233,8 +233,7 @@ class Run:
         if scores[measure] > best_score:
             with atomic_folder(self.work / "best") as temporary:
                 self.learner.export(weights, temporary)
-        with atomic_file(self.work / "history.json") as temporary:
-            temporary.write_text(json.dumps(self.history, indent=1))
+        write_text(self.work / "history.json", json.dumps(self.history, indent=1))
         tqdm.write(f"update {self.update}: {measure} {scores[measure]:.2f} (best before {best_score:.2f})")
 
 

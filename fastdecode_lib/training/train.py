@@ -14,7 +14,7 @@ from fastdecode_lib.checkpoints.folder import Checkpoint
 from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.loading import torch_device
 from fastdecode_lib.measuring.provenance import device_name
-from fastdecode_lib.store import atomic_file, read_json, recover
+from fastdecode_lib.store import read_json, recover, write_text
 from fastdecode_lib.text.corpus import Novels, Tatoeba, corpus_folder
 from fastdecode_lib.training.learner import Learner, begin_as, copy_vocabulary
 from fastdecode_lib.training.presets import BEGUN_WITH, PRESETS, RUN, GroupPreset, Recipe, place_of
@@ -121,8 +121,7 @@ def _note(work: Path) -> dict[str, Any]:
 
 
 def _write(note: Path, content: dict[str, Any]) -> None:
-    with atomic_file(note) as temporary:
-        temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_text(note, json.dumps(content, indent=1) + "\n")
 
 
 def _check_same_run(work: Path, preset: Recipe, corpus: Path, seed: int, base: Checkpoint | None) -> None:

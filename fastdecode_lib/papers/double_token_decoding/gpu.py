@@ -33,7 +33,7 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     timing_columns,
 )
 from fastdecode_lib.papers.run import DeviceRun, Scale, experiment, gap, table_of
-from fastdecode_lib.papers.shared.batches import batches, session_system
+from fastdecode_lib.papers.shared.batches import batches, decoded, rows_of, session_system
 from fastdecode_lib.papers.shared.random_models import random_network
 from fastdecode_lib.papers.shared.rows import median
 from fastdecode_lib.text.corpus import spread_over
@@ -72,12 +72,12 @@ def _translated(models: dict[str, TranslationModel], beam: int, run: DeviceRun) 
         systems.append(_system(name, model, decoders[name]))
         float32_model = model_of(SYSTEMS[name].preset, run.scale, device=run.device, engine="torch")
         float32_system = _system(name, float32_model, decoders[name])
-        float32_outputs[name] = [tokens for part in parts for tokens in float32_system.decode(part)]
+        float32_outputs[name] = decoded(float32_system, parts)
     timings = run.measure(systems, parts, runs=RUNS[run.scale])
     ends = next(iter(models.values())).constraints().end if models else ()
     speeds = speed_columns(timings, ends, run.seed)
     for m in timings:
-        outputs = [tokens for part in m.outputs for tokens in part]
+        outputs = rows_of(m.outputs)
         row: dict[str, Any] = {
             "name": f"{m.name}, {decoders[m.name]}",
             "system": m.name,

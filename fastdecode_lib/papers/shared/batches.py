@@ -46,6 +46,16 @@ def batch_system(
     return System(name, partial(decode, network), count if counted else None)
 
 
+def decoded(system: System, parts: Sequence[Source]) -> list[Any]:
+    """The tokens of each row of batches, by a `batch_system`."""
+    return rows_of([system.decode(part) for part in parts])
+
+
+def rows_of(outputs: Sequence[Sequence[Any]]) -> list[Any]:
+    """The tokens of each row, from the outputs of a `batch_system` for several batches."""
+    return [tokens for part in outputs for tokens in part]
+
+
 def session_system(name: str, session: Session, *, counted: bool = False) -> System:
     """A session's decoder on whole batches; see `batch_system`."""
     parts = session.model.network, session.decoder, session.projection, session.constraints

@@ -449,10 +449,15 @@ class _RandomWords:
 
 def _system(name: str, network: Model, projection: Projection, constraints: Constraints) -> System:
     def decode(source: Source) -> tuple[int, ...]:
-        (best,) = drain(BEAM.iterate(network, projection, source, constraints))
-        return until_end(list(best.tokens), constraints)
+        return until_end(list(best_of_beam(network, projection, source, constraints).tokens), constraints)
 
     return System(name, decode)
+
+
+def best_of_beam(network: Model, projection: Projection, source: Source, constraints: Constraints) -> Hypothesis:
+    """The best hypothesis for a sentence by the paper's decoder."""
+    (best,) = drain(BEAM.iterate(network, projection, source, constraints))
+    return best
 
 
 @dataclass(frozen=True)
@@ -503,7 +508,7 @@ class Trained:
         for name, speedups in run.bar(stages.items(), desc="comparing", unit="stage"):
             network = self.network(speedups)
             projection = self.projection(network)
-            hypotheses[name] = [drain(BEAM.iterate(network, projection, s, self.constraints))[0] for s in sources]
+            hypotheses[name] = [best_of_beam(network, projection, s, self.constraints) for s in sources]
         first = next(iter(hypotheses.values()))
         agreements = {}
         for name, outputs in hypotheses.items():

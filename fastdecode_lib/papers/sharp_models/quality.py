@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from fastdecode_lib.checkpoints.recurrent import SYSTEMS
-from fastdecode_lib.core import Projection, drain
+from fastdecode_lib.core import Projection
 from fastdecode_lib.measuring.quality import paired_quality, signatures
 from fastdecode_lib.models.compiled_recurrent import FASTEST
 from fastdecode_lib.models.ensemble import Ensemble
@@ -14,7 +14,7 @@ from fastdecode_lib.papers.outcomes import NoResult, committed
 from fastdecode_lib.papers.run import CorpusRun, experiment, table_of
 from fastdecode_lib.papers.shared.rows import paper_rows
 from fastdecode_lib.papers.sharp_models import printed as devlin_2017
-from fastdecode_lib.papers.sharp_models.ladder import BEAM, ENSEMBLES, GEOMETRIES, Trained, speeds
+from fastdecode_lib.papers.sharp_models.ladder import ENSEMBLES, GEOMETRIES, Trained, best_of_beam, speeds
 from fastdecode_lib.projections.average import Average
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.training.presets import PRESETS, place_of
@@ -93,9 +93,6 @@ def _translated(members: list[Trained], sources: list[str]) -> list[str]:
     if len(members) > 1:
         network = Ensemble(networks)
         projection = Average.over(network, tuple(first.projection(part) for part in networks))
-    outputs = []
-    for source in sources:
-        batch = first.text.encode([source], *first.text.direction)
-        (best,) = drain(BEAM.iterate(network, projection, batch, first.constraints))
-        outputs.append(best.tokens)
+    batches = (first.text.encode([source], *first.text.direction) for source in sources)
+    outputs = [best_of_beam(network, projection, batch, first.constraints).tokens for batch in batches]
     return first.text.texts(network, sources, outputs)

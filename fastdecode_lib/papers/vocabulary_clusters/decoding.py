@@ -14,7 +14,7 @@ from fastdecode_lib.measuring.counting import Watched
 from fastdecode_lib.measuring.quality import quality, same_share
 from fastdecode_lib.measuring.referee import System, noisy
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
-from fastdecode_lib.papers.shared.batches import batch_system, batches
+from fastdecode_lib.papers.shared.batches import batch_system, batches, decoded
 from fastdecode_lib.papers.shared.contexts_of import Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import FIRST_ROUND, GRIDS, extra_bytes, precision_judge, reaching
 from fastdecode_lib.papers.shared.rivals import JUDGED_ON, rival_settings
@@ -140,13 +140,11 @@ def end_to_end(run: CorpusRun) -> pd.DataFrame:
         for m, system in zip(timings, systems, strict=True):
             if m.name not in by_method:
                 continue
-            outputs = [tokens for part in parts for tokens in system.decode(part)]
+            outputs = decoded(system, parts)
             exact = exact or outputs
             reference = greedy_outputs.setdefault(m.name, outputs)
             if label == "beam":
-                reference = [
-                    t for part in batches(recorded.loaded, texts, DIRECTION.split("-"), 1) for t in system.decode(part)
-                ]
+                reference = decoded(system, batches(recorded.loaded, texts, DIRECTION.split("-"), 1))
             translations = recorded.loaded.texts(texts, outputs)
             bleu, chrf = quality(translations, references)
             setting, projection = by_method[m.name]

@@ -68,6 +68,12 @@ def grown(
     return large, bias[rows], hidden @ rotation
 
 
+def _grown(model: str, recorded: Situation, run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`grown` from a recorded model to one of `printed.GEOMETRY`, with the vectors of its test split."""
+    vocabulary, width, _ = geometry(model, run.scale)
+    return grown(recorded.weight, recorded.bias, recorded.queries[0], vocabulary, width, run.seed)
+
+
 @experiment
 def lossless(run: CorpusRun) -> pd.DataFrame:
     """Check the lossless projection against the exact one: five best tokens and scores, bit for bit, over many vectors.
@@ -115,8 +121,7 @@ def lossless(run: CorpusRun) -> pd.DataFrame:
 def _output(name: str, recorded: Situation, run: Run) -> tuple[Matrix, np.ndarray]:
     """The output matrix of a trained model and its recorded vectors, or of one of `printed.GEOMETRY` grown from it."""
     if name in printed.GEOMETRY:
-        vocabulary, width, _ = geometry(name, run.scale)
-        weight, bias, hidden = grown(recorded.weight, recorded.bias, recorded.queries[0], vocabulary, width, run.seed)
+        weight, bias, hidden = _grown(name, recorded, run)
         return Matrix.of(weight, bias), hidden
     return recorded.matrix, arrays(recorded.fit)[0]
 
@@ -143,16 +148,12 @@ def zcode(run: CorpusRun) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     recorded = situation("multilingual", run)
     for model in printed.GEOMETRY:
-        vocabulary, width, clusters = geometry(model, run.scale)
-        weight, bias, hidden = grown(recorded.weight, recorded.bias, recorded.queries[0], vocabulary, width, run.seed)
-        rows += _zcode_rows(model, weight, bias, hidden, clusters, run)
+        rows += _zcode_rows(model, *_grown(model, recorded, run), run)
     return table_on(rows, run, [recorded], geometry=GROWN)
 
 
-def _zcode_rows(
-    model: str, weight: np.ndarray, bias: np.ndarray, hidden: np.ndarray, clusters: int, run: Run
-) -> list[dict[str, Any]]:
-    random, vocabulary = np.random.default_rng(run.seed), len(weight)
+def _zcode_rows(model: str, weight: np.ndarray, bias: np.ndarray, hidden: np.ndarray, run: Run) -> list[dict[str, Any]]:
+    random, (vocabulary, _, clusters) = np.random.default_rng(run.seed), geometry(model, run.scale)
     matrices = {precision: Matrix.of(weight, bias, precision) for precision in ("float32", "float16", "int8")}
     projections: dict[str, Any] = {EXACT: CompiledExact(matrices["float32"])}
     used_clusters = 8 if run.tiny else 20

@@ -4,7 +4,6 @@ The model is the bundled one grown (`shared.grown`): its outputs are the bundled
 1,024 wide. Its screen is the bundled one's, whose sets are padded with tokens that never win, to the paper's active shares.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from fastdecode_lib.core import Projection
 from fastdecode_lib.loading import load
 from fastdecode_lib.measuring.quality import same_share
 from fastdecode_lib.papers.run import DeviceRun, Scale, experiment, table_of
-from fastdecode_lib.papers.shared.batches import batch_system, batches
+from fastdecode_lib.papers.shared.batches import batch_system, batches, rows_of
 from fastdecode_lib.papers.shared.grown import grown_on_torch
 from fastdecode_lib.papers.shared.projection_runs import Captured
 from fastdecode_lib.papers.shared.rows import median, speedup_of
@@ -77,7 +76,7 @@ def gpu_decoding(run: DeviceRun) -> pd.DataFrame:
         parts = batches(model, spread_over(texts, size.sentences[number]), DIRECTION, batch, by_length=True)
         systems = [batch_system(name, model.network, decoder, p, constraints) for name, p in projections.items()]
         timings = run.measure(systems, parts, runs=size.rounds, warm_up=1)
-        exact = _rows_of(timings[0].outputs)
+        exact = rows_of(timings[0].outputs)
         for m, projection in zip(timings, projections.values(), strict=True):
             active: Any = Captured(projection, lambda _, candidates: candidates.num_active)
             batch_system(m.name, model.network, decoder, active, constraints).decode(parts[0])
@@ -89,7 +88,7 @@ def gpu_decoding(run: DeviceRun) -> pd.DataFrame:
                     "sentences": len(exact),
                     "active": float(np.concatenate(active.captured).mean()) / size.vocabulary,
                     "milliseconds": 1000 * median(m) / len(exact),
-                    "identical": same_share(_rows_of(m.outputs), exact),
+                    "identical": same_share(rows_of(m.outputs), exact),
                     **speedup_of(timings[0], m, run.seed),
                     "seconds": m.seconds.tolist(),
                 }
@@ -117,7 +116,3 @@ def padded_screen(screen: Screen, times: int, tokens: int, vocabulary: int, seed
         padding = min(max(0, least - len(tokens_of_set)), len(pool))
         sets.append(np.concatenate([tokens_of_set, random.choice(pool, padding, replace=False)]))
     return Screen(screen.method, np.tile(screen.points, (1, times)), ActiveSets.of(sets, vocabulary))
-
-
-def _rows_of(outputs: Sequence[Sequence[Any]]) -> list[Any]:
-    return [tokens for part in outputs for tokens in part]

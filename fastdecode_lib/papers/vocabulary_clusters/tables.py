@@ -21,7 +21,7 @@ from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.quality import quality, same_share
 from fastdecode_lib.papers.outcomes import trained
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, table_of
-from fastdecode_lib.papers.shared.batches import batch_system, batches
+from fastdecode_lib.papers.shared.batches import batch_system, batches, decoded
 from fastdecode_lib.papers.shared.contexts_of import MODELS, Situation, arrays, situation
 from fastdecode_lib.papers.shared.projection_runs import Captured, context_counts, projection_system
 from fastdecode_lib.papers.shared.rows import median, paper_rows, slots_of, speedup_of
@@ -226,7 +226,7 @@ def _decoded(sentences: str, protocols: Sequence[str], run: CorpusRun) -> pd.Dat
             timings = run.measure(systems, spread_over(parts, -(-amount.timed // batch)), runs=amount.rounds)
             exact: list[Any] = []
             for system, m in zip(systems, timings, strict=True):
-                outputs = [tokens for part in parts for tokens in system.decode(part)]
+                outputs = decoded(system, parts)
                 exact = exact or outputs
                 translations = recorded.loaded.texts(texts, outputs)
                 bleu, chrf = quality(translations, references)

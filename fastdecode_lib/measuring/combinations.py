@@ -140,7 +140,7 @@ class Costs:
 
 
 def costs(
-    tried: Sequence[Combination], texts: Sequence[str], *, runs: int = 5, threads: int = 1, progress: bool = False
+    tried: Sequence[Combination], texts: Sequence[str], *, runs: int = 5, progress: bool = False
 ) -> dict[tuple[str, str], Costs]:
     """Measured costs by projection and precision, for each pair that greedy decoding runs with.
 
@@ -157,7 +157,7 @@ def costs(
     mid_sentence: dict[str, dict[int, Any]] = {}
     for (projection, precision), session in greedy.items():
         label = f"{projection}, {precision}"
-        outputs = [hypothesis.tokens for hypothesis in session.decode(list(texts), batch=1, threads=threads)]
+        outputs = [hypothesis.tokens for hypothesis in session.decode(list(texts), batch=1, threads=1)]
         steps[projection, precision] = float(np.mean([len(output) for output in outputs]))
         if precision not in mid_sentence:
             mid_sentence[precision] = {
@@ -167,7 +167,7 @@ def costs(
             systems.append(System(f"encoder, {precision}", lambda item, encode=encode: (encode(item), ())[1]))  # type: ignore[misc]
         systems.append(decoder_system(session, f"greedy, {label}"))
         systems += [_pass(session, mid_sentence[precision], width, f"{label}, {width}") for width in WIDTHS]
-    measured = measure(systems, sources, runs=runs, threads=threads, device=first.model.device, progress=progress)
+    measured = measure(systems, sources, runs=runs, device=first.model.device, progress=progress)
     seconds = {m.name: float(np.median(m.seconds)) / len(sources) for m in measured}
     measured_costs: dict[tuple[str, str], Costs] = {}
     for projection, precision in greedy:

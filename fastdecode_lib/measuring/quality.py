@@ -44,7 +44,6 @@ def paired_quality(
     against: str,
     seed: int = 0,
     samples: int = 1_000,
-    language: str | None = None,
 ) -> dict[str, dict[str, float | None]]:
     """BLEU and chrF of several systems with 95% intervals, and p-values of the difference from `against`.
 
@@ -58,7 +57,7 @@ def paired_quality(
     previous_seed = os.environ.get("SACREBLEU_SEED")
     os.environ["SACREBLEU_SEED"] = str(12345 + seed)
     try:
-        metrics = _metrics(language, references=[list(references)])
+        metrics = _metrics(None, references=[list(references)])
         systems: list[Any] = [(name, list(outputs[name])) for name in names]
         _, results = PairedTest(systems, metrics, references=None, test_type="bs", n_samples=samples)()
     finally:

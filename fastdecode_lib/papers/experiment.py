@@ -11,6 +11,13 @@ from fastdecode_lib.papers.run import Scale as Scale
 from fastdecode_lib.papers.run import Table, accepted
 
 
+def rows_where(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
+    """The rows in which each column named has the value given, or one of a tuple of values."""
+    for column, value in where.items():
+        frame = frame[frame[column].isin(value if isinstance(value, tuple) else (value,))]
+    return frame
+
+
 @dataclass(frozen=True)
 class Chart:
     """A chart of a table, as data: ``fastdecode figures`` passes it to ``ddgviz.curves``.
@@ -44,9 +51,7 @@ class Chart:
         """The rows of a table that are drawn."""
         if "kind" in frame:
             frame = frame[frame["kind"] != "gap"]
-        for column, value in self.where.items():
-            frame = frame[frame[column] == value]
-        return frame
+        return rows_where(frame, self.where)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from fastdecode_lib.papers.experiment import rows_where
 from fastdecode_lib.papers.outcomes import committed
 
 GROWN = "grown to opus-mt's shape"
@@ -166,9 +167,7 @@ def measured(headlines: tuple[Headline, ...] = HEADLINES) -> pd.DataFrame:
     """
     rows = []
     for headline in headlines:
-        frame = committed(headline.result)
-        for column, value in headline.where.items():
-            frame = frame[frame[column] == value]
+        frame = rows_where(committed(headline.result), headline.where)
         if len(frame) != 1:
             raise ValueError(
                 f"{headline.method!r} needs one row of {headline.result}: got {len(frame)}. Mend its `where`."

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fastdecode_lib.papers.catalogue import experiments
-from fastdecode_lib.papers.experiment import Column, columns
+from fastdecode_lib.papers.experiment import Column, columns, rows_where
 from fastdecode_lib.papers.outcomes import NoResult, committed
 
 if TYPE_CHECKING:
@@ -57,10 +57,7 @@ def chart_data(name: str, **where: object) -> dict[str, Any]:
     chart = experiments()[name].chart
     if chart is None:
         raise ValueError(f"Only a result that declares a chart can be drawn: got {name}. Draw its table's columns.")
-    rows = chart.rows(committed(name))
-    for column, value in where.items():
-        rows = rows[rows[column] == value]
-    return {"frame": rows, **chart.settings}
+    return {"frame": rows_where(chart.rows(committed(name)), where), **chart.settings}
 
 
 def processors(provenance: Mapping[str, Any]) -> str:
@@ -175,12 +172,12 @@ def table(frame: pd.DataFrame, *parts: str | Column) -> "Styler":
 
 
 def pivoted(
-    index: str | list[str], across: str | list[str], value: str, prefix: str = ""
+    index: str | list[str], across: str | list[str], value: str, prefix: str = "", **where: Any
 ) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    """An arrangement of rows: a column for each value of `across`, whose heading begins with `prefix`."""
+    """An arrangement of the rows of `rows_where`: a column for each value of `across`, whose heading begins with `prefix`."""
 
     def arrange(frame: pd.DataFrame) -> pd.DataFrame:
-        pivot = frame.pivot_table(index=index, columns=across, values=value, sort=False)
+        pivot = rows_where(frame, where).pivot_table(index=index, columns=across, values=value, sort=False)
         pivot.columns = [f"{prefix}{', '.join(map(str, np.atleast_1d(name)))}" for name in pivot]
         return pivot.reset_index()
 

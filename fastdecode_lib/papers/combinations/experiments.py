@@ -52,11 +52,6 @@ def drafts_by_shape(frame: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(where=rows["shape"] + ", " + rows["precision"] + ", " + rows["projection"])
 
 
-def window_of_five(frame: pd.DataFrame) -> pd.DataFrame:
-    """Tokens a pass at a width of 5, by draft."""
-    return pivoted(["draft"], "set", "tokens_per_pass")(frame[frame["width"] == 5])
-
-
 EXPERIMENTS = (
     Experiment(
         first_page.first_page,
@@ -77,7 +72,7 @@ EXPERIMENTS = (
     Experiment(
         drafts.drafts,
         "Tokens a pass of every draft",
-        arrange=window_of_five,
+        arrange=pivoted("draft", "set", "tokens_per_pass", width=5),
         note="A window of 5. All outputs of every width are greedy decoding's.",
         chart=Chart(
             "width",

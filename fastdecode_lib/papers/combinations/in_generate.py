@@ -30,6 +30,8 @@ def in_generate(run: CorpusRun) -> pd.DataFrame:
     ``without`` is greedy decoding on our kernels, ``speedup`` is ``hf.window()`` with its automatic choice, ``head`` a window of 3
     with the draft table and head. ``identical`` is the share of all their outputs that are `generate`'s own.
     """
+    from transformers import AutoModelForSeq2SeqLM
+
     from fastdecode_lib import hf
 
     model = load(BASE, device="cpu", engine="compiled")
@@ -39,7 +41,8 @@ def in_generate(run: CorpusRun) -> pd.DataFrame:
         "speedup": hf.window(),
         "head": hf.window(3, "ngram+lexicon+head"),
     }
-    module, texts = _module(model), texts_of(run, SENTENCES[run.scale], *SETS[:1] if run.tiny else SETS)
+    module = AutoModelForSeq2SeqLM.from_pretrained(model.checkpoint.folder).eval()
+    texts = texts_of(run, SENTENCES[run.scale], *SETS[:1] if run.tiny else SETS)
     rows: list[dict[str, Any]] = []
     for set_name, batch in run.bar([*product(texts, BATCHES[run.scale])], unit="cell"):
         systems = [_system(name, module, model, batch, custom) for name, custom in generators.items()]
@@ -62,12 +65,6 @@ def in_generate(run: CorpusRun) -> pd.DataFrame:
     fingerprint = model.checkpoint.fingerprint
     choices = {str(batch): measured_choice(fingerprint, DIRECTION, batch) for batch in BATCHES[run.scale]}
     return table_of(rows, run, direction="-".join(DIRECTION), fingerprints={BASE: fingerprint}, choices=choices)
-
-
-def _module(model: TranslationModel) -> Any:
-    from transformers import AutoModelForSeq2SeqLM
-
-    return AutoModelForSeq2SeqLM.from_pretrained(model.checkpoint.folder).eval()
 
 
 def _system(name: str, module: Any, model: TranslationModel, batch: int, custom_generate: Any) -> System:

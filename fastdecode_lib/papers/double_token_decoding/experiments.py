@@ -1,10 +1,12 @@
 """Imamura and Sumita, double-token bidirectional decoding: its tables and figures and further ones, and how each is read."""
 
+from functools import partial
+
 import pandas as pd
 
 from fastdecode_lib.papers.double_token_decoding import ends, gpu, junction, profile, quality, speed
 from fastdecode_lib.papers.double_token_decoding.conclusion import CITATION, CONCLUSION, DIFFERENCES, SETUP
-from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns
+from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns, rows_where
 from fastdecode_lib.papers.reading import measured_rows, pivoted
 
 LEARNED_EVERY = 500
@@ -23,11 +25,6 @@ def marked(frame: pd.DataFrame) -> pd.DataFrame:
     """BLEU with the marks of a significant difference from single-token decoding."""
     marks = frame["marks"].fillna("") if "marks" in frame else ""
     return frame.assign(bleu=frame["bleu"].map("{:.1f} ".format, na_action="ignore") + marks)
-
-
-def of_two_tokens(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of bidirectional decoding, whose ratio is over the single-token rows."""
-    return frame[frame["system"] == "bidirectional"]
 
 
 def by_vocabulary(frame: pd.DataFrame) -> pd.DataFrame:
@@ -173,7 +170,7 @@ EXPERIMENTS = (
             SPEEDUP,
             Column("products", "ratio of encoder, layers, choice"),
         ),
-        arrange=of_two_tokens,
+        arrange=partial(rows_where, where={"system": "bidirectional"}),
         note="Beam 10, random weights, forced lengths; milliseconds of one decoding by two tokens a step, ratio over one token a "
         "step. The last column is the ratio of encoder, layers and choice of tokens alone, watched in runs of their "
         "own: it leaves out copies of caches, as the beam moves, and the search. Milliseconds of every part are in the raw file.",

@@ -130,7 +130,7 @@ def _widths(session: Session, sources: Sequence[Source]) -> np.ndarray:
 
 
 @experiment
-def batch(run: ThreadedRun, *, decoders: Sequence[str] = (GREEDY, PGJ3, WINDOW)) -> pd.DataFrame:
+def batch(run: ThreadedRun) -> pd.DataFrame:
     """Speedup against batch size: each decoder and greedy decoding in batches of the same size, on joined sentences.
 
     ``frame.attrs["break_even"]`` holds the largest batch size at which each decoder is no slower than greedy decoding, None
@@ -141,8 +141,8 @@ def batch(run: ThreadedRun, *, decoders: Sequence[str] = (GREEDY, PGJ3, WINDOW))
     sizes, sentences = ((1, 2), 2) if run.tiny else ((1, 2, 4, 8, 16, 32), 32)
     rounds = SIZES[run.scale].rounds
     texts = [a for a, _ in sentence_pairs(run, *direction, "joined", sentences)]
-    names = dict.fromkeys((GREEDY, *decoders))
-    systems = [session_system(name, Session.of(model, *direction, name), counted=True) for name in names]
+    decoders = (GREEDY, PGJ3, WINDOW)
+    systems = [session_system(name, Session.of(model, *direction, name), counted=True) for name in decoders]
     rows: list[dict[str, Any]] = []
     for size in sizes:
         parts = batches(model, texts, direction, size, by_length=True)

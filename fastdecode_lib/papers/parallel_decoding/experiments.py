@@ -8,9 +8,6 @@ from fastdecode_lib.papers.parallel_decoding.conclusion import CITATION, CONCLUS
 from fastdecode_lib.papers.parallel_decoding.printed import TABLE_4
 from fastdecode_lib.papers.reading import measured_rows, pivoted
 
-WIDTHS = (2, 3, 4, 5, 8, 16)
-"""Widths of a pass that the table of costs shows."""
-
 
 def mean_of_directions(frame: pd.DataFrame) -> pd.DataFrame:
     """The mean of our rows over all directions, and of the paper's over its own."""
@@ -45,21 +42,6 @@ def costs_of_decoders(frame: pd.DataFrame) -> pd.DataFrame:
         if paper in rows and ours in rows:
             rows = rows.assign(**{ours: rows[ours].where(rows["kind"] != "paper", rows[paper])})
     return rows.assign(whose=rows["kind"].map({"paper": "the paper"}).fillna("ours"))
-
-
-def chosen_widths(frame: pd.DataFrame) -> pd.DataFrame:
-    """Cost of a pass over several positions, a column for each width."""
-    return pivoted("name", "width", "cost", "width ")(frame[frame["width"].isin(WIDTHS)])
-
-
-def drafts_of_two_widths(frame: pd.DataFrame) -> pd.DataFrame:
-    """Tokens a pass of every draft at widths of 3 and 5."""
-    return pivoted("draft", ["set", "width"], "tokens_per_pass")(frame[frame["width"].isin((3, 5))])
-
-
-def whole_dependencies(frame: pd.DataFrame) -> pd.DataFrame:
-    """All directions together, a column for each replacement or control."""
-    return pivoted(["measure", "group"], "variant", "share")(frame[frame["direction"] == "all"])
 
 
 EXPERIMENTS = (
@@ -157,7 +139,7 @@ EXPERIMENTS = (
     Experiment(
         costs.cost,
         "Cost of a pass against its width",
-        arrange=chosen_widths,
+        arrange=pivoted("name", "width", "cost", "width ", width=(2, 3, 4, 5, 8, 16)),
         note="In passes over one position, network and projection. A decoder pays where its tokens a pass exceed this, less what "
         "it does itself. The compiled engine's stand under Devlin (2017).",
         chart=Chart("width", "cost", y_title="cost in passes of width 1", reference=1.0),
@@ -213,7 +195,7 @@ EXPERIMENTS = (
     Experiment(
         tables.drafts,
         "Tokens per pass of every draft",
-        arrange=drafts_of_two_widths,
+        arrange=pivoted("draft", ["set", "width"], "tokens_per_pass", width=(3, 5)),
         note="By set of sentences and width; the mean of six directions on 20 test sentences each, and of three directions on 20 "
         "own technical sentences. Every output is greedy decoding's.",
         chart=Chart("width", "tokens_per_pass", "draft", where={"set": "joined"}, reference=1.0),
@@ -222,7 +204,7 @@ EXPERIMENTS = (
     Experiment(
         tables.dependencies,
         "Which tokens depend on which",
-        arrange=whole_dependencies,
+        arrange=pivoted(["measure", "group"], "variant", "share", direction="all"),
         note="*changed*: share of choices that change when the token at that distance is replaced by padding or by its "
         "runner-up; *independent*: choices that stay without the token before. Joined test sentences of six directions. "
         "Controls, with padding: the same effects on shuffled positions, and the network with its weights in random order.",

@@ -11,6 +11,7 @@ from fastdecode_lib.core import Candidates, Projection, Scorer, Source
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.measuring.counting import Proxy
 from fastdecode_lib.measuring.referee import System, measure
+from fastdecode_lib.papers.experiment import rows_where
 from fastdecode_lib.papers.run import Scale
 from fastdecode_lib.papers.shared.contexts_of import Situation, arrays
 from fastdecode_lib.papers.shared.rows import median, speedup_of
@@ -99,11 +100,11 @@ def numpy_top(weight: np.ndarray, bias: np.ndarray, hidden: np.ndarray, k: int =
     return ranked
 
 
-def numpy_system(weight: np.ndarray, bias: np.ndarray, k: int = K) -> System:
+def numpy_system(weight: np.ndarray, bias: np.ndarray) -> System:
     """The baseline: `numpy_top` of one hidden vector."""
 
     def decode(hidden: Any) -> tuple[int, ...]:
-        return tuple(numpy_top(weight, bias, hidden, k).tolist())
+        return tuple(numpy_top(weight, bias, hidden).tolist())
 
     return System(BASELINE, decode)
 
@@ -239,7 +240,7 @@ def screen_settings(screens: Screens, grid: Grid, seed: int = 0) -> list[Setting
 
 
 def timed_settings(
-    situation: Situation, settings: Sequence[Setting], grid: Grid, *, k: int = K, seed: int = 0, progress: bool = False
+    situation: Situation, settings: Sequence[Setting], grid: Grid, *, seed: int = 0, progress: bool = False
 ) -> pd.DataFrame:
     """Precision of every setting on dev and test contexts, and its time for one vector of the test contexts.
 
@@ -262,7 +263,7 @@ def timed_settings(
         row: dict[str, Any] = {"name": setting.label, "method": setting.method, **setting.knobs}
         row["at_limit"] = setting.at_limit
         for prefix, hidden, exact_labels in (("dev_", dev, dev_labels), ("", test, labels)):
-            ids, active = best_of(projection, hidden, k)
+            ids, active = best_of(projection, hidden, K)
             row |= {f"{prefix}p_at_{n}": precision_at(ids, exact_labels, n) for n in (1, 5)}
             row[f"{prefix}rows_scored"] = float(active.mean())
         row["bytes_read"] = bytes_read(projection, row["rows_scored"])
@@ -271,8 +272,8 @@ def timed_settings(
     timed_rows = np.linspace(0, len(test) - 1, min(grid.timed, len(test))).astype(int)
     vectors: Any = [np.ascontiguousarray(test[i : i + 1]) for i in timed_rows]
     weight, bias = situation.weight, situation.bias
-    systems = [numpy_system(weight, bias, k)]
-    systems += [projection_system(name, projection, k) for name, projection in projections.items()]
+    systems = [numpy_system(weight, bias)]
+    systems += [projection_system(name, projection) for name, projection in projections.items()]
     timings = measure(systems, vectors, runs=grid.rounds, progress=progress)
     numpy_bytes = weight.nbytes + bias.nbytes
     numpy_ids = np.array(timings[0].outputs)  # numpy rounds otherwise than the model: not all its best are the labels
@@ -330,9 +331,7 @@ def bytes_read(projection: Any, rows_scored: float) -> int:
 
 def fastest(frame: pd.DataFrame, method: str, at_1: float, at_5: float, **fixed: Any) -> pd.Series | None:
     """The fastest setting of a method whose precisions on dev are at least these; its most precise where there is none."""
-    rows = frame[frame["method"] == method]
-    for column, value in fixed.items():
-        rows = rows[rows[column] == value]
+    rows = rows_where(frame, {"method": method, **fixed})
     if not len(rows):
         return None
     good = rows[(rows["dev_p_at_1"] >= at_1) & (rows["dev_p_at_5"] >= at_5)]

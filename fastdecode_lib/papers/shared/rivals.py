@@ -56,13 +56,9 @@ def tuned(family: Family, judge: Judge, halvings: int) -> list[Setting]:
             low, high = (low, middle) if good_enough(middle) else (middle, high)
     ends = (family.low, family.high)
     return [
-        Setting(family.method, family.knobs(value), partial(_constant, projection), at_limit=value in ends)
+        Setting(family.method, family.knobs(value), lambda _, projection=projection: projection, at_limit=value in ends)  # type: ignore[misc]
         for value, projection in sorted(tried.items())
     ]
-
-
-def _constant(projection: Projection, situation: Situation) -> Projection:
-    return projection
 
 
 def rival_settings(

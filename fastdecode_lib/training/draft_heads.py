@@ -356,9 +356,7 @@ def make_head(
     *,
     seed: int = 1,
     begin_with: DraftHead | None = None,
-    batch: int = 64,
     folder: str | Path = "build/draft-head",
-    minutes_between_checkpoints: float = 2.0,
     progress: bool = False,
 ) -> DraftHead:
     """Train the draft head of a model: translate text greedily, then learn the tokens behind each position.
@@ -394,7 +392,7 @@ def make_head(
                 f"{len(fitting_texts)} of {session.source}-{session.target} that fit the model. Give some thousand."
             )
         kept = Path(folder) / "translations"
-        translated.append(translations(session, fitting_texts, batch=batch, folder=kept, progress=progress))
+        translated.append(translations(session, fitting_texts, folder=kept, progress=progress))
     digest = hashlib.sha256(json.dumps([asdict(recipe), seed]).encode())
     for ids in (ids for pair in translated for side in pair for ids in side):
         digest.update(ids.astype(np.int32).tobytes())
@@ -408,7 +406,7 @@ def make_head(
         recover(work)
         run = Run(recipe, HeadLearner(recipe, sessions, translated, seed, begin_with), work, "cpu", seed)
         run.resume()
-        run.train(recipe.updates, minutes_between_checkpoints, progress)
+        run.train(recipe.updates, 2.0, progress)
     head = DraftHead.load(work / "best" / FILE)
     best = max(run.history, key=lambda entry: entry[recipe.measure])
     return replace(

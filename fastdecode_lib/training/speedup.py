@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -295,27 +296,17 @@ def _make_head(
         )
         return
     folder = speedups_folder(fingerprint) / "head"
-    trial = make_head(
-        [session],
-        [texts[: 20 * RECIPE.held_out]],
-        replace(RECIPE, updates=2),
-        folder=folder / "trial",
-        seed=seed,
-        progress=progress,
-    )
-    seconds = float(trial.about["seconds"]) / 2
+
+    def trained(part: Sequence[str], updates: int, place: Path) -> Any:
+        recipe = replace(RECIPE, updates=updates)
+        return make_head([session], [part], recipe, folder=place, seed=seed, progress=progress)
+
+    seconds = float(trained(texts[: 20 * RECIPE.held_out], 2, folder / "trial").about["seconds"]) / 2
     updates = int(HEAD * 60 * minutes / seconds) // HEAD_UPDATES * HEAD_UPDATES  # in steps, so that a rerun goes on
     if updates < HEAD_UPDATES:
         needed = HEAD_UPDATES * seconds / HEAD / 60
         _say(notes, f"no draft head: training one takes about --minutes {np.ceil(needed):.0f}", progress)
         return
-    head = make_head(
-        [session],
-        [texts],
-        replace(RECIPE, updates=min(updates, RECIPE.updates)),
-        folder=folder,
-        seed=seed,
-        progress=progress,
-    )
-    head.save(head_path(fingerprint))
-    _say(notes, f"a draft head of {min(updates, RECIPE.updates)} updates: {head_path(fingerprint)}", progress)
+    updates = min(updates, RECIPE.updates)
+    trained(texts, updates, folder).save(head_path(fingerprint))
+    _say(notes, f"a draft head of {updates} updates: {head_path(fingerprint)}", progress)

@@ -16,12 +16,21 @@ from fastdecode_lib.loading import torch_device
 from fastdecode_lib.measuring.provenance import device_name
 from fastdecode_lib.store import read_json, recover, write_text
 from fastdecode_lib.text.corpus import Novels, Tatoeba, corpus_folder
-from fastdecode_lib.training.learner import Learner, begin_as, copy_vocabulary
+from fastdecode_lib.training.language import LanguageLearner
+from fastdecode_lib.training.learner import begin_as, copy_vocabulary
+from fastdecode_lib.training.marian import MarianLearner
+from fastdecode_lib.training.multi_token import GroupLearner
 from fastdecode_lib.training.presets import BEGUN_WITH, PRESETS, RUN, GroupPreset, Recipe, place_of
+from fastdecode_lib.training.recurrent import RecurrentLearner
 from fastdecode_lib.training.run import CHECKPOINT, Run, only_trainer
 
-VOCABULARY_PLACE = {"marian": "tokenizer", "group": ".", "recurrent": "words", "language": "words"}
-"""Place of the vocabulary in the folder of a run, by kind of preset."""
+KINDS: dict[str, tuple[Any, Any, str]] = {
+    "marian": (MarianLearner, Tatoeba, "tokenizer"),
+    "group": (GroupLearner, Tatoeba, "."),
+    "recurrent": (RecurrentLearner, Tatoeba, "words"),
+    "language": (LanguageLearner, Novels, "words"),
+}
+"""Learner and corpus of each kind of preset, and the place of the vocabulary in the folder of a run."""
 
 
 def train(
@@ -72,6 +81,7 @@ def train(
         if count is not None and count < 1:
             raise ValueError(f"Training needs {option} >= 1, got {count}. Leave it out to train to the end.")
     preset = PRESETS[name]
+    new_learner, corpus_class, vocabulary_place = KINDS[preset.kind]
     seed = preset.seed if seed is None else seed
     device = str(torch_device(device))
     work = Path(folder) / name
@@ -84,9 +94,9 @@ def train(
         base = None if begin_with is None else find_checkpoint(begin_with)
         _check_same_run(work, preset, corpus / preset.corpus, seed, base)
         if base is not None and not (work / CHECKPOINT).exists():
-            copy_vocabulary(base.folder, work / VOCABULARY_PLACE[preset.kind])
+            copy_vocabulary(base.folder, work / vocabulary_place)
         planned = replace(preset, updates=updates or _note(work).get("planned") or preset.updates)
-        learner = _learner(preset, corpus, work, device, seed)
+        learner = new_learner(preset, corpus_class(corpus), work, device, seed)
         if base is not None:
             begin_as(learner.parameters, base)
         run = Run(planned, learner, work, device, seed)
@@ -94,24 +104,6 @@ def train(
         _write(work / RUN, _note(work) | {"planned": planned.updates, "device": device_name(device)})
         run.train(stop_at or planned.updates, minutes_between_checkpoints, progress)
     return work / "best"
-
-
-def _learner(preset: Any, corpus: Path, work: Path, device: str, seed: int) -> Learner:
-    if preset.kind == "recurrent":
-        from fastdecode_lib.training.recurrent import RecurrentLearner
-
-        return RecurrentLearner(preset, Tatoeba(corpus), work, device, seed)
-    if preset.kind == "language":
-        from fastdecode_lib.training.language import LanguageLearner
-
-        return LanguageLearner(preset, Novels(corpus), work, device, seed)
-    if preset.kind == "group":
-        from fastdecode_lib.training.multi_token import GroupLearner
-
-        return GroupLearner(preset, Tatoeba(corpus), work, device, seed)
-    from fastdecode_lib.training.marian import MarianLearner
-
-    return MarianLearner(preset, Tatoeba(corpus), work, device, seed)
 
 
 def _note(work: Path) -> dict[str, Any]:

@@ -51,7 +51,9 @@ class Chart:
         """The rows of a table that are drawn."""
         if "kind" in frame:
             frame = frame[frame["kind"] != "gap"]
-        return rows_where(frame, self.where)
+        rows = rows_where(frame, self.where)
+        names = rows[self.group].map(lambda name: name.replace("_", " ") if isinstance(name, str) else name)
+        return rows.assign(**{self.group: names})
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -114,7 +116,7 @@ class Column:
 
 SPELLED = {
     "bleu": "BLEU", "chrf": "chrF", "p_at_1": "P@1", "p_at_5": "P@5", "identical": "same outputs", "agreement": "same outputs",
-    "microseconds": "µs", "milliseconds": "ms", "megabytes": "MB", "calls": "passes", "calls_ratio": "passes saved",
+    "microseconds": "µs", "milliseconds": "ms", "megabytes": "MB", "calls": "passes", "calls_ratio": "times fewer passes",
     "tokens_per_pass": "tokens a pass", "tokens_per_second": "tokens/s", "sentences_per_second": "sentences/s",
     "words_per_second": "words/s", "gigabytes_per_second": "GB/s", "over_exact": "over our exact kernel", "set": "sentences",
 }  # fmt: skip

@@ -17,7 +17,7 @@ from fastdecode_lib.papers.sharp_models import printed as devlin_2017
 from fastdecode_lib.papers.sharp_models.ladder import ENSEMBLES, GEOMETRIES, Trained, best_of_beam, speeds
 from fastdecode_lib.projections.average import Average
 from fastdecode_lib.text.corpus import spread_over
-from fastdecode_lib.training.presets import PRESETS, place_of
+from fastdecode_lib.training.presets import place_of
 
 NAMES = {**{f"sharp-{name.lower()}": name for name in SYSTEMS}, "sharp-s4-2": "S4, seed 2", "sharp-s4-3": "S4, seed 3"}
 """Names in the table by preset."""
@@ -62,7 +62,6 @@ def quality(run: CorpusRun, *, folder: str = "build/train") -> pd.DataFrame:
         beam=6,
         delta=3.0,
         fingerprints={preset: system.checkpoint.fingerprint for preset, system in trained.items()},
-        updates={preset: PRESETS[preset].updates for preset in trained},
     )
 
 

@@ -9,6 +9,9 @@ from fastdecode_lib.papers.experiment import rows_where
 from fastdecode_lib.papers.outcomes import committed
 
 GROWN = "grown to opus-mt's shape"
+SECOND = {"combinations.first_page": "combinations.second_processor"}
+"""Results with the same rows from another processor."""
+ENDS = ("", "_low", "_high")
 
 
 @dataclass(frozen=True)
@@ -158,7 +161,9 @@ HEADLINES = (
 
 
 def measured(headlines: tuple[Headline, ...] = HEADLINES) -> pd.DataFrame:
-    """A row for each method: ``method, command, stem, page, speedup`` with its interval, ``unchanged``, ``instead`` and ``noisy``.
+    """A row for each method: ``method, command, stem, page, unchanged, instead, noisy``, and ``speedup`` with its interval.
+
+    ``elsewhere``, with its interval, is the speedup on a second processor, missing for most results.
 
     Raises
     ------
@@ -167,15 +172,20 @@ def measured(headlines: tuple[Headline, ...] = HEADLINES) -> pd.DataFrame:
     """
     rows = []
     for headline in headlines:
-        frame = rows_where(committed(headline.result), headline.where)
-        if len(frame) != 1:
-            raise ValueError(
-                f"{headline.method!r} needs one row of {headline.result}: got {len(frame)}. Mend its `where`."
-            )
-        row = frame.iloc[0]
-        ends = {f"speedup{end}": row[f"{headline.speedup}{end}"] for end in ("", "_low", "_high")}
+        row = _row(headline, headline.result)
+        ends = {f"speedup{end}": row[f"{headline.speedup}{end}"] for end in ENDS}
+        if headline.result in SECOND:
+            second = _row(headline, SECOND[headline.result])
+            ends |= {f"elsewhere{end}": second[f"{headline.speedup}{end}"] for end in ENDS}
         unchanged = None if headline.instead else row[headline.unchanged]
         texts = {name: getattr(headline, name) for name in ("method", "command", "stem", "instead", "readme")}
         texts["page"] = headline.result.partition(".")[0]
         rows.append(texts | ends | {"unchanged": unchanged, "noisy": bool(row["noisy"])})
     return pd.DataFrame(rows)
+
+
+def _row(headline: Headline, result: str) -> pd.Series:
+    frame = rows_where(committed(result), headline.where)
+    if len(frame) != 1:
+        raise ValueError(f"{headline.method!r} needs one row of {result}: got {len(frame)}. Mend its `where`.")
+    return frame.iloc[0]

@@ -280,9 +280,7 @@ class Constraints:
 
     @cached_property
     def _always_banned(self) -> np.ndarray:
-        ids = np.array(self.banned, dtype=np.int64)
-        ids.setflags(write=False)
-        return ids
+        return np.array(self.banned, dtype=np.int64)
 
     @property
     def limit(self) -> int:

@@ -16,8 +16,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fastdecode_lib.core import Constraints, Source
-from fastdecode_lib.decoding.passes import Accepted, Feed
+from fastdecode_lib.core import Constraints, Model, Passes, Projection, Source
+from fastdecode_lib.decoding.choosing import check_fits
+from fastdecode_lib.decoding.passes import Accepted, Feed, decode_singly
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts.sources import Draft, LateDrafter
 from fastdecode_lib.drafts.table import DraftTable
@@ -29,6 +30,8 @@ LATEST, ENOUGH = 12, 3
 """Latest passes of similar size whose seconds count, and how many of them give a reliable time."""
 SHORTEST, LONGEST = 16, 512
 """Passes between two probes of another width: the number doubles as long as probes do not change the best width."""
+HOPELESS, RARELY = 0.8, 4 * LONGEST
+"""Speedup of two slots below which probes become rarer, and most passes between them then."""
 SPREAD = 8
 """First passes of a sentence over which probes are spread, since drafts for its first slots are unlike later ones."""
 BURST = 16
@@ -112,6 +115,8 @@ class Probes:
         """The best width at the last probe, by rows."""
         self.probed, self.probe_ends = 1, 0
         """The width of the latest probe, and the pass up to which it lasts."""
+        self.promised: int | None = None
+        """The number of probes when drafting first seemed to pay again; None where it does not."""
 
     @property
     def due(self) -> bool:
@@ -123,9 +128,9 @@ class Probes:
         """Whether a probe goes on."""
         return self.passes < self.probe_ends
 
-    def width(self, best: int, most: int, rows: int) -> int:
+    def width(self, best: int, most: int, rows: int, longest: int) -> int:
         """A width other than the best, for a probe that begins: by turns 1, the next smaller and the next larger one."""
-        self.period = SHORTEST if best != self.previous_best.get(rows, best) else min(LONGEST, 2 * self.period)
+        self.period = SHORTEST if best != self.previous_best.get(rows, best) else min(longest, 2 * self.period)
         self.number, self.previous_best[rows] = self.number + 1, best
         index = WIDTHS.index(best)
         widths = [width for width in (1, *WIDTHS[max(1, index - 1) : index + 2]) if width != best and width <= most]
@@ -133,6 +138,16 @@ class Probes:
         self.probe_ends = self.passes + max(1, BURST // rows)
         self.next_probe = self.probe_ends + self.period
         return self.probed
+
+    def confirms(self, pays: bool) -> bool:
+        """Whether drafting, which did not pay before, pays now and did so before the latest probe, which then comes soon."""
+        if not pays:
+            self.promised = None
+        elif self.promised is None:
+            self.promised, self.next_probe = self.number, min(self.next_probe, self.passes + SHORTEST)
+        confirmed = self.promised is not None and self.number > self.promised
+        self.promised = None if confirmed else self.promised
+        return confirmed
 
     def begins(self, place: int) -> bool:
         """Whether a probe begins at pass number `place` of a batch: spread over the first passes, or long overdue."""
@@ -200,7 +215,10 @@ class Experience:
         if probes.lasts:
             return probes.probed
         best = self.best(rows, most)
-        return probes.width(best, most, rows) if probes.begins(place) else best
+        if not probes.begins(place):
+            return best
+        hopeless = self.seconds.known(2 * rows) and self.speedup(rows, 2) < HOPELESS
+        return probes.width(best, most, rows, RARELY if hopeless else LONGEST)
 
     def _tries_two_slots(self, rows: int, probes: Probes) -> bool:
         """Whether to try two slots at the beginning, to time such passes; not for ever, since there may be no drafts."""
@@ -221,6 +239,8 @@ class Experience:
             if speedups and speedups.get(previous, 0.0) >= GAIN and GAIN * speedups[previous] >= speedups[width]:
                 width = previous
             width = width if speedups and speedups[width] >= GAIN else 1
+            if previous == 1 and not self.sizes[rows.bit_length()].confirms(width > 1):
+                width = 1
             self.widths[rows] = width, self.passes + STEADY
         return width
 
@@ -319,6 +339,22 @@ class Auto(Window):
     def with_draft(self, draft: Draft) -> "Auto":
         """The same with a draft resolved for a model, and new experience, which holds for one model only."""
         return replace(self, draft=draft, experience=Experience())
+
+    def iterate(
+        self, model: Model, projection: Projection, source: Source, constraints: Constraints, *, observe: bool = False
+    ) -> Passes:
+        """Passes of a batch; greedy decoding alone, which need not prepare drafts, where they do not pay."""
+        rows, experience = len(source), self.experience
+        together = rows == 1 or "ragged" in model.supports
+        if not (rows and together and experience.greedy(rows, self.width)):
+            return (yield from super().iterate(model, projection, source, constraints, observe=observe))
+        check_fits(self, model, source)
+        greedy = decode_singly(model, projection, source, constraints, observe, experience.greedy_seconds.add)
+        hypotheses = yield from greedy
+        experience.decoded(rows, max(len(hypothesis.tokens) for hypothesis in hypotheses))
+        for hypothesis in hypotheses:
+            experience.count_output(len(hypothesis.tokens))
+        return hypotheses
 
     def pace(self) -> Pace:
         """The widths of one batch."""

@@ -22,8 +22,7 @@ from fastdecode_lib.core import (
     Status,
 )
 from fastdecode_lib.decoding.choosing import check_fits, check_least
-from fastdecode_lib.decoding.passes import constrained, row_batches
-from fastdecode_lib.decoding.single import Single
+from fastdecode_lib.decoding.passes import decode_singly, row_batches
 from fastdecode_lib.kernels.top_k import best_continuations
 
 
@@ -40,16 +39,7 @@ class Greedy:
     ) -> Passes:
         """One pass per position over all rows that have not ended; see `core.Decoder.iterate`."""
         check_fits(self, model, source)
-        outputs: list[list[int]] = [[] for _ in range(len(source))]
-        call = 0
-        for first_row, batch in row_batches(model, source):
-            clock = perf_counter()
-            prefix = np.tile(np.array(constraints.prefix, dtype=np.int64), (len(batch), 1))
-            state = model.start(model.encode(batch), prefix, len(constraints.prefix) + constraints.limit)
-            chooser = constrained(projection, batch, constraints, observe)
-            single = Single(outputs[first_row : first_row + len(batch)], model, chooser, constraints, first_row)
-            call = yield from single(range(len(batch)), state, call, clock)
-        return tuple(Hypothesis(tuple(output), None, constraints.reason(output)) for output in outputs)
+        return (yield from decode_singly(model, projection, source, constraints, observe))
 
 
 @dataclass(frozen=True)

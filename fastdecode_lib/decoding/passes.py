@@ -166,6 +166,28 @@ def row_batches(model: Model, source: Source) -> Iterator[tuple[int, Source]]:
             yield row, source.row(row)
 
 
+def decode_singly(
+    model: Model,
+    projection: Projection,
+    source: Source,
+    constraints: Constraints,
+    observe: bool,
+    timed: Callable[[int, float], None] | None = None,
+) -> Passes:
+    """Encode a batch and decode it greedily, one token of every row in a pass; `timed` as of a `Single`."""
+    outputs: list[list[int]] = [[] for _ in range(len(source))]
+    call = 0
+    for first_row, batch in row_batches(model, source):
+        clock = perf_counter()
+        prefix = np.tile(np.array(constraints.prefix, dtype=np.int64), (len(batch), 1))
+        state = model.start(model.encode(batch), prefix, len(constraints.prefix) + constraints.limit)
+        chooser = constrained(projection, batch, constraints, observe)
+        batch_outputs = outputs[first_row : first_row + len(batch)]
+        single = Single(batch_outputs, model, chooser, constraints, first_row, timed)
+        call = yield from single(range(len(batch)), state, call, clock)
+    return tuple(Hypothesis(tuple(output), None, constraints.reason(output)) for output in outputs)
+
+
 def decode_rows(
     sentences: Sequence[Sentence],
     model: Model,

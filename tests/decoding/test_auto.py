@@ -8,7 +8,19 @@ import pytest
 
 from fastdecode_lib import registry
 from fastdecode_lib.core import drain
-from fastdecode_lib.decoding.auto import BURST, ENOUGH, LONGEST, SHORTEST, STEADY, WIDTHS, Auto, Experience, Times
+from fastdecode_lib.decoding.auto import (
+    BURST,
+    ENOUGH,
+    LONGEST,
+    RARELY,
+    SHORTEST,
+    STEADY,
+    WIDTHS,
+    Auto,
+    Experience,
+    Probes,
+    Times,
+)
 from fastdecode_lib.decoding.autoregressive import Greedy
 from fastdecode_lib.decoding.window import WindowRow
 from fastdecode_lib.drafts.sources import Draft, LateDrafter
@@ -207,6 +219,26 @@ def test_probes_become_rare_and_come_back_when_the_choice_changes():
     assert known.best(1) == 1 and 4 * BURST <= len(later) - later.count(1) <= 8 * BURST
 
 
+def test_drafting_begins_again_once_another_probe_confirms_that_it_pays():
+    probes = Probes()
+    probes.number, probes.next_probe = 3, 10 * LONGEST
+    assert not probes.confirms(True) and not probes.confirms(True) and probes.next_probe == SHORTEST
+    probes.number += 1
+    assert probes.confirms(True) and not probes.confirms(True)
+    assert not probes.confirms(False) and probes.promised is None
+
+
+def test_probes_are_rarest_where_drafting_is_hopeless():
+    for seconds, longest in (
+        (lambda positions: float(positions), RARELY),
+        (lambda positions: 1 + 0.1 * positions, LONGEST),
+    ):
+        known = experienced(seconds, right=0, rows=(1,))
+        for _ in range(40 * LONGEST):
+            known.width(1)
+        assert known.sizes[1].period == longest
+
+
 def test_times_ignore_what_was_disturbed():
     times = Times()
     assert times.value == 0 and not times.known
@@ -242,6 +274,7 @@ def test_greedy_decodings_own_loop_where_nothing_pays(monkeypatch):
     auto = Auto(draft="recycled/pad")
     monkeypatch.setattr(Experience, "greedy", lambda *_: True)
     monkeypatch.setattr(WindowRow, "feed", lambda *_: pytest.fail("drafts"))
+    monkeypatch.setattr(Auto, "bind", lambda *_: pytest.fail("prepares drafts"))
     hypotheses = drain(auto.iterate(case.model, case.projection, case.source, case.constraints))
     assert auto.experience.passes == max(len(h.tokens) for h in hypotheses)
 

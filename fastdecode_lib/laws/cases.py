@@ -11,8 +11,8 @@ import torch
 from fastdecode_lib import registry
 from fastdecode_lib.checkpoints.t5 import T5
 from fastdecode_lib.checkpoints.transformer import FAMILIES, ORDERS, OWN, Architecture
-from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Model, Output, Projection, Source, drain
-from fastdecode_lib.decoding.auto import Auto, Experience, Pace
+from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Model, Output, Passes, Projection, Source, drain
+from fastdecode_lib.decoding.auto import Auto, Experience
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.double_token import DoubleToken
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
@@ -223,10 +223,13 @@ class RandomAuto(Auto):
         """The same decoder with a draft resolved for a model."""
         return replace(self, draft=draft)
 
-    def pace(self) -> Pace:
-        """Widths from a new random experience with the same seed."""
+    def iterate(
+        self, model: Model, projection: Projection, source: Source, constraints: Constraints, *, observe: bool = False
+    ) -> Passes:
+        """Passes of a batch, with a new random experience of the same seed."""
         assert isinstance(self.experience, RandomExperience)
-        return Pace(RandomExperience(self.experience.seed), self.width)
+        again = replace(self, experience=RandomExperience(self.experience.seed))
+        return Auto.iterate(again, model, projection, source, constraints, observe=observe)
 
 
 class RandomExperience(Experience):

@@ -3,6 +3,7 @@
 ``fastdecode figures --pages`` draws their charts and writes them.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pandas as pd
 from fastdecode_lib.checkpoints.weights import BUNDLED, HERE, read_manifest
 from fastdecode_lib.papers.catalogue import papers
 from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper
-from fastdecode_lib.papers.headlines import HEADLINES, measured
+from fastdecode_lib.papers.headlines import HEADLINES, SECOND, measured
 from fastdecode_lib.papers.outcomes import NoResult, committed, result_name
 from fastdecode_lib.papers.reading import NOISY, absent, gaps, is_noisy, processors, selected, texts
 
@@ -20,12 +21,6 @@ CHARTS = "charts"
 RAW = "../../fastdecode_lib/results"
 BEGIN, END = "<!-- headlines: fastdecode figures --pages -->", "<!-- end of headlines -->"
 FRONTIER = "frontier"
-GAINS = (
-    Column("speedup", "times as fast", 2),
-    Column("elsewhere", "on a second processor", 2),
-    Column("unchanged", "outputs unchanged"),
-)
-"""The last columns of the tables of methods."""
 
 
 def markdown(frame: pd.DataFrame, *parts: str | Column) -> str:
@@ -72,7 +67,21 @@ def headlines(link: str, *, readme: bool = False) -> str:
         names.append(name + links)
     rows = frame.assign(paper=names, unchanged=_unchanged(frame))
     first = ("paper",) if readme else ("paper", "method")
-    return markdown(rows, *first, Column("command", "what to type"), *GAINS)
+    return markdown(rows, *first, Column("command", "what to type"), *_gains())
+
+
+def _gains() -> tuple[Column, ...]:
+    """The last columns of the tables of methods: times on two processors, and unchanged outputs."""
+    first, second = (
+        re.sub(r"\(R\)| Processor.*| @.*", "", committed(name).attrs["provenance"]["cpu"])
+        for pair in SECOND.items()
+        for name in pair
+    )
+    return (
+        Column("speedup", f"times as fast: {first}", 2),
+        Column("elsewhere", second, 2),
+        Column("unchanged", "outputs unchanged"),
+    )
 
 
 def _unchanged(frame: pd.DataFrame) -> list[str]:
@@ -92,7 +101,7 @@ def choices() -> str:
         for stem, page_name in zip(rows["stem"], rows["page"], strict=True)
     ]
     rows = rows.assign(paper=names, unchanged=_unchanged(rows))
-    return markdown(rows, Column("when", "if"), Column("command", "use"), *GAINS, Column("paper", "measured in"))
+    return markdown(rows, Column("when", "if"), Column("command", "use"), *_gains(), Column("paper", "measured in"))
 
 
 def landing() -> str:

@@ -288,6 +288,9 @@ def test_what_the_conclusions_say_of_sharp_models():
         ("opus-mt shape in float16, ctranslate2 float32", (1.9, 1.9, 2.0)),
     ):
         assert tuple(round(steps.loc[name, f"ratio{end}"], 1) for end in ("", "_low", "_high")) == wanted
+    many = committed("sharp_models.throughput").set_index("name")
+    for name, wanted in (("ctranslate2 float32", (1.3, 1.3, 1.4)), ("ctranslate2 int8", (1.6, 1.6, 1.6))):
+        assert tuple(round(many.loc[name, f"ratio{end}"], 1) for end in ("", "_low", "_high")) == wanted
     same = steps.agreement[["tatoeba-small, compiled int8", "tatoeba-small, ctranslate2 int8"]]
     assert same.round(2).tolist() == [0.72, 0.47]
 

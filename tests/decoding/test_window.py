@@ -255,7 +255,7 @@ def test_the_lexicon_runs_in_ctranslate2(marian, own_table, tmp_path):
     [
         ("window:width=0", r"window needs width >= 1, got 0\. Use width=1 for plain greedy"),
         ("window:candidates=0", r"window needs candidates >= 1, got 0\."),
-        ("window:draft=guess", r"Unknown draft: got 'guess' in 'guess'\. Use one of auto, pad, recycled"),
+        ("window:draft=guess", r"Unknown draft: got 'guess'\. Use one of auto, pad, recycled"),
         ("window:draft=pad/", r"Unknown draft: got '' in 'pad/'\."),
         ("window:draft=pad+ngram", r"Only scores are added, each once: got 'pad\+ngram'.*Write ngram\+lexicon"),
         ("window:draft=ngram+ngram", r"Only scores are added, each once"),

@@ -314,6 +314,10 @@ def test_what_is_said_of_the_methods_of_the_first_page():
     rows = committed("combinations.first_page").set_index(["set", "decoder", "projection", "precision"]).sort_index()
     single = rows.loc["single"]
     assert not single.noisy.any()
+    second = committed("combinations.second_processor").query("set == 'single'")
+    second = second.set_index(["decoder", "projection", "precision"]).sort_index().speedup.round(1)
+    places = [("window:width=3", "exact"), ("window:width=3", "quantised"), ("greedy", "quantised"), ("auto", "exact")]
+    assert [second[(*place, "float32")] for place in places] == [0.9, 1.2, 1.4, 1.0]
     for place, speedup, unchanged in (
         (("window:width=3", "exact", "float32"), 1.2, 1.0),
         (("window:width=3", "quantised", "float32"), 1.4, 1.0),

@@ -150,7 +150,7 @@ def test_what_cannot_be_fetched(remote: Path, folder: Path, capsys: pytest.Captu
     ):
         weights.fetch("tiny", folder)
     assert cli.main(["fetch", "tatoeba-small"]) == 2 and "is here already (bundled)" in capsys.readouterr().err
-    assert cli.main(["fetch"]) == 0 and "not shipped" in capsys.readouterr().out
+    assert cli.main(["fetch"]) == 0 and "bundled" in capsys.readouterr().out
 
 
 def test_an_installed_library_has_nothing_to_fetch_into(

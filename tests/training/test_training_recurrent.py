@@ -13,9 +13,11 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from fastdecode_lib import cli, load, translate
+from fastdecode_lib.checkpoints import hub
 from fastdecode_lib.checkpoints.int8 import SCALE, dequantised, quantised
 from fastdecode_lib.checkpoints.recurrent import system
 from fastdecode_lib.checkpoints.shape import CheckpointError
+from fastdecode_lib.checkpoints.weights import NOT_SHIPPED, Record
 from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.runners import events, runner
 from fastdecode_lib.text.corpus import Tatoeba
@@ -283,11 +285,13 @@ def test_damaged_checkpoints_are_refused(trained: tuple[Path, list[float]], tmp_
         load(folder, device="cpu", engine="torch")
 
 
-def test_an_untrained_preset_names_its_command() -> None:
+def test_an_untrained_preset_names_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = Record("sharp-s2", "0123456789abcdef", NOT_SHIPPED, "fastdecode train sharp-s2")
+    monkeypatch.setattr(hub, "read_manifest", lambda: [record])
     with pytest.raises(
-        CheckpointError, match=r"'sharp-s1' does not come .* Run `fastdecode train sharp-s1 --data DIR`, then .*/best"
+        CheckpointError, match=r"'sharp-s2' does not come .* Run `fastdecode train sharp-s2 --data DIR`, then .*/best"
     ):
-        load("sharp-s1")
+        load("sharp-s2")
     with pytest.raises(CheckpointError, match=r"got 'sharp-s6'\..*`fastdecode train` lists what can be trained"):
         load("sharp-s6")
 

@@ -104,7 +104,8 @@ EXPERIMENTS = (
         ),
         note="Over greedy decoding of the same model in the same number format, one thread. `auto` drafts where that pays and else "
         "decodes greedily; the window of 3 always drafts. Batches of 32 are two to a round here, so that what is tried in them "
-        "weighs.",
+        "weighs. On the second processor of the first page, where no width pays, `auto` is 0.97 to 0.98 times as fast as greedy "
+        "decoding.",
         chart=Chart(
             "batch", "speedup", "set", {"precision": "float32"}, 1.0, log_x=True, x_title="sentences decoded together"
         ),

@@ -41,8 +41,8 @@ EXPERIMENTS = (
         ),
         arrange=measured_rows,
         note="BLEU is of networks of a quarter of the paper's widths on everyday sentences, the paper's of newstest2014: compare "
-        "systems within a column; p is that of a paired bootstrap. S1 and S4, which are trained here, both had 2,400 updates; "
-        "whether more of them turn their order is not measured. Speed is at the paper's geometry, with random weights. Merged "
+        "systems within a column; p is that of a paired bootstrap. S1 and S4, which are trained here, both had 2,400 updates of "
+        "one recipe, and both still gain. Speed is at the paper's geometry, with random weights. Merged "
         "states make it depend on how many states of a beam are distinct, which random weights decide, so that these ratios are "
         "rough.",
     ),

@@ -185,11 +185,13 @@ def options(cls: Any) -> Mapping[str, inspect.Parameter]:
     if is_projection and any(p.kind is p.VAR_KEYWORD for p in inspect.signature(make).parameters.values()):
         make = cls.fit
     hints = typing.get_type_hints(make)
-    return {
-        name: parameter.replace(annotation=hints[name])
-        for name, parameter in inspect.signature(make).parameters.items()
-        if not is_projection or parameter.kind is parameter.KEYWORD_ONLY
-    }
+    return types.MappingProxyType(
+        {
+            name: parameter.replace(annotation=hints[name])
+            for name, parameter in inspect.signature(make).parameters.items()
+            if not is_projection or parameter.kind is parameter.KEYWORD_ONLY
+        }
+    )
 
 
 def _typed(name: str, parameters: Mapping[str, inspect.Parameter], texts: Mapping[str, str]) -> dict[str, Any]:

@@ -115,8 +115,8 @@ class Probes:
         """The best width at the last probe, by rows."""
         self.probed, self.probe_ends = 1, 0
         """The width of the latest probe, and the pass up to which it lasts."""
-        self.promised: int | None = None
-        """The number of probes when drafting first seemed to pay again; None where it does not."""
+        self.promised: dict[int, int] = {}
+        """The number of probes when drafting first seemed to pay again, by rows."""
 
     @property
     def due(self) -> bool:
@@ -139,14 +139,18 @@ class Probes:
         self.next_probe = self.probe_ends + self.period
         return self.probed
 
-    def confirms(self, pays: bool) -> bool:
-        """Whether drafting, which did not pay before, pays now and did so before the latest probe, which then comes soon."""
-        if not pays:
-            self.promised = None
-        elif self.promised is None:
-            self.promised, self.next_probe = self.number, min(self.next_probe, self.passes + SHORTEST)
-        confirmed = self.promised is not None and self.number > self.promised
-        self.promised = None if confirmed else self.promised
+    def confirms(self, rows: int, pays: bool) -> bool:
+        """Whether drafting for this many rows, which did not pay before, pays now and did so before the latest probe.
+
+        The first time, that probe is made soon.
+        """
+        promised = self.promised.get(rows)
+        if pays and promised is None:
+            self.promised[rows] = self.number
+            self.next_probe = min(self.next_probe, self.passes + SHORTEST)
+        confirmed = pays and promised is not None and self.number > promised
+        if confirmed or not pays:
+            self.promised.pop(rows, None)
         return confirmed
 
     def begins(self, place: int) -> bool:
@@ -239,7 +243,7 @@ class Experience:
             if speedups and speedups.get(previous, 0.0) >= GAIN and GAIN * speedups[previous] >= speedups[width]:
                 width = previous
             width = width if speedups and speedups[width] >= GAIN else 1
-            if previous == 1 and not self.sizes[rows.bit_length()].confirms(width > 1):
+            if previous == 1 and not self.sizes[rows.bit_length()].confirms(rows, width > 1):
                 width = 1
             self.widths[rows] = width, self.passes + STEADY
         return width

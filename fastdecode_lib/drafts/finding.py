@@ -153,8 +153,8 @@ def _fingerprint(path: Path, kind: str) -> str | None:
     if not note and path.is_file():
         name = "draft head" if kind == HEAD else "draft table"
         warnings.warn(
-            f"{path} is no {name}, or damaged: decoding goes on without it. Delete it, or make it again with `fastdecode "
-            f"{name.replace(' ', '-')}`.",
+            f"{path} is no {name}, damaged, or cannot be read: decoding goes on without it. Delete it, or make it again with "
+            f"`fastdecode {name.replace(' ', '-')}`.",
             stacklevel=2,
         )
     about = note.get("about")

@@ -61,9 +61,14 @@ def attend_from(  # type: ignore[no-untyped-def]
     scores, offsets : float32 and int64 arrays
         Room for a number for each slot attended to, rounded up to a multiple of 16.
     out : float32 array (at least heads * size,)
+        Zeros if no slot is attended to.
     """
     heads, _, size = keys.shape
     seen = _write_offsets(count, further, keys.strides[1], offsets)
+    if seen == 0:
+        for i in range(heads * size):
+            out[i] = np.float32(0.0)
+        return
     groups, at_scores, at_offsets = (seen + LANES - 1) // LANES, scores.ctypes.data, offsets.ctypes.data
     for head in range(heads):
         at_query, at_out = query.ctypes.data + 4 * head * size, out.ctypes.data + 4 * head * size
@@ -73,7 +78,8 @@ def attend_from(  # type: ignore[no-untyped-def]
         else:
             for slot in range(seen):
                 scores[slot] = dot(at_query, at_keys + offsets[slot], size) * factor
-            scores[seen : groups * LANES] = -np.inf
+            for slot in range(seen, groups * LANES):
+                scores[slot] = -np.inf
         if len(biases) > 0:
             _add_biases(scores, count, further, biases[head], place, places)
         total = exponentiated(at_scores, groups, largest(at_scores, groups))

@@ -272,7 +272,7 @@ def connected(hidden, matrices, top, width, rounded, results, limit, way):  # ty
             odd, following = following, odd
     last = odd if len(matrices) % 2 else even
     if len(top):
-        multiply(last, len(hidden), top[0], rounded, following)
+        multiply(last if len(matrices) else hidden, len(hidden), top[0], rounded, following)
         for row in range(len(hidden)):
             tangent(following[row, :width], way)
         return following

@@ -35,6 +35,8 @@ class Chart:
         Whether x is on a logarithmic scale, and whether heights begin at zero.
     x_title, y_title : str or None
         Instead of the columns' names.
+    names : mapping of value to name
+        Names of curves instead of the group's values.
     """
 
     x: str
@@ -46,19 +48,19 @@ class Chart:
     from_zero: bool = True
     x_title: str | None = None
     y_title: str | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
 
-    def rows(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The rows of a table that are drawn."""
+    def rows(self, frame: pd.DataFrame, where: Mapping[str, Any] | None = None) -> pd.DataFrame:
+        """The rows of a table that are drawn, of those with these values in its columns."""
         if "kind" in frame:
             frame = frame[frame["kind"] != "gap"]
-        rows = rows_where(frame, self.where)
-        names = rows[self.group].map(lambda name: name.replace("_", " ") if isinstance(name, str) else name)
-        return rows.assign(**{self.group: names})
+        rows = rows_where(frame, {**self.where, **(where or {})})
+        return rows.replace({self.group: dict(self.names)}) if self.names else rows
 
     @property
     def settings(self) -> dict[str, Any]:
         """Arguments of ``ddgviz.curves``."""
-        return {name: value for name, value in vars(self).items() if name != "where"}
+        return {name: value for name, value in vars(self).items() if name not in ("where", "names")}
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ HEADLINES = (
         "learning_to_screen",
         '`projection="quantised"`',
         projection="quantised",
-        when="no output may change, and drafts seldom hold or gain little on the processor",
+        when="no output may change, and drafts seldom hold or were measured not to pay",
     ),
     _first("candidate lists", "sharp_models", '`projection="lexical"`', projection="lexical"),
     _first(

@@ -79,7 +79,7 @@ def _gains() -> tuple[Column, ...]:
     )
     return (
         Column("speedup", f"times as fast: {first}", 2),
-        Column("elsewhere", second, 2),
+        Column("elsewhere", f"{second}, newer engine", 2),
         Column("unchanged", "outputs unchanged"),
     )
 

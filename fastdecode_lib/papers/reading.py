@@ -57,7 +57,7 @@ def chart_data(name: str, **where: object) -> dict[str, Any]:
     chart = experiments()[name].chart
     if chart is None:
         raise ValueError(f"Only a result that declares a chart can be drawn: got {name}. Draw its table's columns.")
-    return {"frame": rows_where(chart.rows(committed(name)), where), **chart.settings}
+    return {"frame": chart.rows(committed(name), where), **chart.settings}
 
 
 def processors(provenance: Mapping[str, Any]) -> str:

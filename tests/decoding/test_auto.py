@@ -222,10 +222,23 @@ def test_probes_become_rare_and_come_back_when_the_choice_changes():
 def test_drafting_begins_again_once_another_probe_confirms_that_it_pays():
     probes = Probes()
     probes.number, probes.next_probe = 3, 10 * LONGEST
-    assert not probes.confirms(True) and not probes.confirms(True) and probes.next_probe == SHORTEST
+    assert not probes.confirms(4, True) and not probes.confirms(4, True) and probes.next_probe == SHORTEST
     probes.number += 1
-    assert probes.confirms(True) and not probes.confirms(True)
-    assert not probes.confirms(False) and probes.promised is None
+    assert not probes.confirms(5, False) and not probes.confirms(6, True), "the promise of another number of rows"
+    assert probes.confirms(4, True) and not probes.confirms(4, True)
+    assert not probes.confirms(4, False) and probes.promised == {6: 4}
+
+
+def test_batches_of_similar_sizes_that_disagree_keep_their_choices(monkeypatch):
+    known = experienced(rows=(4, 7))
+    monkeypatch.setattr(
+        known, "speedup", lambda rows, width: 1.5 if (rows, width) == (4, 2) else 0.9 + 0.1 * (width == 1)
+    )
+    widths = {4: [], 7: []}
+    for _ in range(400):
+        for rows in (*[4] * 20, *[7] * 20):
+            widths[rows].append(known.width(rows))
+    assert np.mean(np.array(widths[4][2_000:]) > 1) > 0.95 and np.mean(np.array(widths[7][2_000:]) > 1) < 0.05
 
 
 def test_probes_are_rarest_where_drafting_is_hopeless():

@@ -243,7 +243,7 @@ def test_find_table_wants_the_fingerprint(table, tmp_path):
     assert find_table(folders, "abc", "de", "en") is None
     (tmp_path / "a" / table_name("de", "en")).write_bytes(b"no table")
     with pytest.warns(
-        UserWarning, match=r"de-en.safetensors is no draft table, or damaged: decoding goes on without it"
+        UserWarning, match=r"de-en.safetensors is no draft table, damaged, or cannot be read: decoding goes on"
     ):
         assert find_table(folders, "abc", "de", "en") is None
 

@@ -107,6 +107,7 @@ class Both:
         {},
         {"width": 12, "encoder_heads": 3, "decoder_heads": 2, "encoder_feed_forward": 7, "decoder_feed_forward": 90},
         {"encoder_layers": 3, "decoder_layers": 1, "scaled_embeddings": False},
+        {"width": 32},
         *({"activation": name} for name in ACTIVATIONS),
     ],
     ids=str,
@@ -119,6 +120,37 @@ def test_hidden_vectors_are_the_torch_engines(family: str, changes: dict[str, An
         both.step(both.tokens(4, ragged=True))
         both.step(both.tokens(3, ragged=True))
         both.step(both.tokens(6), both.tree(6))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("size", [16, 24])
+def test_slots_together_are_single_steps_alone_bit_for_bit(family: str, size: int) -> None:
+    """With heads that fill registers, beside those of the laws, which do not: in batches, at once, and beside another branch."""
+    changes: dict[str, Any] = {"head_size": size} if family in T5 else {"width": 2 * size}
+    for seed in range(4):
+        network, source = engines(seed, family, **changes)[1], sources(seed, rows=3)
+        random = np.random.default_rng(seed)
+        prefix, tokens = random.integers(0, 13, size=(3, 1)), random.integers(0, 13, size=(3, 20))
+        together = network.step(network.start(network.encode(source), prefix), tokens)
+        chain, visible = [0, *range(2, 20)], np.tril(np.ones((1, 20, 20), dtype=bool))
+        visible[0, 2:, 1] = False  # the second slot is on no other one's path
+        for row in range(3):
+            state = network.start(network.encode(source.row(row)), prefix[row : row + 1])
+            alone = [network.step(state, tokens[row : row + 1, slot : slot + 1])[0, 0] for slot in range(20)]
+            np.testing.assert_array_equal(together[row], np.stack(alone))
+            branched = np.insert(tokens[row : row + 1, :19], 1, 5, axis=1)
+            state = network.start(network.encode(source.row(row)), prefix[row : row + 1])
+            np.testing.assert_array_equal(network.step(state, branched, visible)[0, chain], np.stack(alone[:19]))
+
+
+def test_a_source_of_nothing_is_attended_to_as_on_the_torch_engine() -> None:
+    reference, network = engines(1, "marian")
+    source, tokens = Source(np.array([[3, 4], [0, 0]]), np.array([2, 0])), np.array([[5], [6]])
+    expected, found = (
+        np.asarray(model.step(model.start(model.encode(source), np.array([[2], [2]])), tokens))
+        for model in (reference, network)
+    )
+    assert np.abs(found - expected).max() < TOLERANCE * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -98,6 +98,18 @@ def test_relus_are_clipped_as_torch_clips_them() -> None:
     assert max(seen) == RELU_LIMIT
 
 
+def test_a_layer_with_tanh_needs_no_fully_connected_ones_below() -> None:
+    shape = replace(tiny("S1"), fc_layers=0, top="tanh")
+    tensors = weights(shape)
+    network = CompiledRecurrent(shape, {key: tensor.numpy() for key, tensor in tensors.items()}, FASTEST)
+    source, prefix = sentences(0, 7, 4), np.array([[2], [2]])
+    expected, found = (
+        np.asarray(model.step(model.start(model.encode(source), prefix), FED))
+        for model in (Recurrent(shape, tensors), network)
+    )
+    np.testing.assert_allclose(found[FED >= 0], expected[FED >= 0], atol=2e-4)
+
+
 def test_a_prefix_for_each_source() -> None:
     reference, network = pair("S1", FASTEST)
     for model in (reference, network):

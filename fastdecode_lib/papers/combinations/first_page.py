@@ -47,7 +47,7 @@ def first_page(run: CorpusRun) -> pd.DataFrame:
 
 @experiment
 def second_processor(run: CorpusRun) -> pd.DataFrame:
-    """The rows of `first_page`, made on another processor than its committed result: what pays differs."""
+    """The rows of `first_page`, and `auto`, made on another processor and with a newer engine than its committed result."""
     return _all_methods(run)
 
 

@@ -24,8 +24,8 @@ CONCLUSION = Conclusion(
     "the pass that confirms each block.",
     why="A pass over several positions costs more than one over one. It pays where passes wait for memory: on an Intel Xeon a "
     "window of three is 1.2 times as fast on the bundled model, and 1.4 with the lossless projection `quantised`; 2.2 "
-    "(2.0 to 2.3) at opus-mt's shape; in int8 1.1 times, and slower than greedy decoding where drafts seldom hold. On an AMD EPYC "
-    "the same window is 0.9 times as fast, and `quantised` is faster without it.",
+    "(2.0 to 2.3) at opus-mt's shape; in int8 1.1 times, and slower than greedy decoding where drafts seldom hold. With a newer "
+    "engine on an AMD EPYC the same window is 0.9 times as fast, and `quantised` is faster without it.",
     use='`projection="quantised"`, with `decoder="auto"` or a window of three where `fastdecode speedup` finds that it pays '
     "on your machine; one sentence at a time, not in batches.",
 )

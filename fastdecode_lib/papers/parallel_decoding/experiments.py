@@ -214,6 +214,7 @@ EXPERIMENTS = (
             "variant",
             where={"direction": "all", "measure": "changed"},
             y_title="share of choices that change",
+            names={"runner_up": "runner-up", "random_weights": "weights in random order"},
         ),
         counted=True,
     ),

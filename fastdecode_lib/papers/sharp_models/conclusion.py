@@ -26,8 +26,7 @@ CONCLUSION = Conclusion(
     why="Our baseline is today's library on another processor; our networks are a quarter as wide, had 2,400 updates, after which "
     "both still gain, and everyday sentences.",
     use='`fastdecode_lib.load(name, precision="int8")` where outputs may change and their BLEU may not (84 to 89% of single ones '
-    'stay as they are), `"int16"` where few may (98 to 99% stay), float32 where none may; on many sentences at once with two '
-    "threads CTranslate2 was as fast in float32 and faster in int8, on another processor and an earlier engine.",
+    'stay as they are), `"int16"` where few may (98 to 99% stay), float32 where none may.',
 )
 DIFFERENCES = (
     "The paper's processor is an Intel E5-2660 with the MKL of 2017; ours are named below each table, with today's library.",

@@ -327,7 +327,7 @@ def test_dependencies(model: TranslationModel) -> None:
     assert whole["all", "padding"] == pytest.approx(whole["en-de", "padding"]), "one direction at this scale"
     near = frame[(frame.direction == "en-de") & (frame.distance == "1")].set_index("variant").share
     assert near["padding"] > near["shuffled"]
-    assert curves_of("dependencies", frame) == {"padding", "runner_up", "shuffled", "random_weights"}
+    assert curves_of("dependencies", frame) == {"padding", "runner-up", "shuffled", "weights in random order"}
 
 
 def test_figures_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,8 @@
-"""The loop that parallel decoders share: one pass of the network for many sentences, each at its own slots.
+"""The loops over passes of a batch; one file because greedy decoding takes over from decoders that draft.
 
-For each sentence, a decoder defines which tokens to feed and which of the tokens chosen by the pass to accept; everything
-about batches is here. Sentences that have ended leave the batch.
+Parallel decoders share a loop: one pass of the network for many sentences, each at its own slots. For each sentence, a decoder
+defines which tokens to feed and which of the tokens chosen by the pass to accept; everything about batches is here. Sentences that
+have ended leave the batch.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence

@@ -18,8 +18,8 @@ SHORT = 26
 """Most characters of a text that is kept on one line of a table."""
 NOISY = "≈"
 """Mark of a time whose interquartile range over the runs exceeds a tenth of the median."""
-TRAIN = re.compile(r"fastdecode train (\S+) --data DIR")
-"""Text in a gap of a model that is not trained."""
+TRAIN = re.compile(r"fastdecode train (\S+(?: \S+)*) --data DIR")
+"""Text in a gap of models that are not trained."""
 
 
 def committed_result(name: str) -> "Styler | None":
@@ -85,7 +85,7 @@ def _made_on(frame: pd.DataFrame) -> str:
 def gaps(frame: pd.DataFrame) -> list[str]:
     """Reasons why rows of a table are empty, each once; untrained models in one sentence."""
     reasons = frame["gap"].dropna().unique().tolist() if "gap" in frame else []
-    untrained = [match[1] for reason in reasons if (match := TRAIN.search(reason))]
+    untrained = [name for reason in reasons if (match := TRAIN.search(reason)) for name in match[1].split()]
     others = [reason for reason in reasons if not TRAIN.search(reason)]
     if untrained:
         others.append(f"Not trained: {', '.join(dict.fromkeys(untrained))}. Each by: fastdecode train NAME --data DIR")

@@ -614,10 +614,10 @@ def test_what_is_said_not_to_add_up_follows_from_the_printed_numbers():
 
 
 def test_models_that_are_not_trained_are_said_once():
-    reasons = [f"not trained: fastdecode train {name} --data DIR" for name in ("a", "b", "a")]
+    reasons = [f"not trained: fastdecode train {name} --data DIR" for name in ("a", "b c", "a")]
     assert gaps(pd.DataFrame({"gap": [*reasons, "no corpus", None]})) == [
         "no corpus",
-        "Not trained: a, b. Each by: fastdecode train NAME --data DIR",
+        "Not trained: a, b, c. Each by: fastdecode train NAME --data DIR",
     ]
 
 

@@ -136,7 +136,7 @@ def test_it_is_bundled_in_bytes(folder: Path, corpus: Path, tmp_path: Path, monk
     root = tmp_path / "library"
     (root / "assets").mkdir(parents=True)
     (root / "results").mkdir()
-    monkeypatch.setattr(bundling.resources, "files", lambda _: root)
+    monkeypatch.setattr(bundling, "ROOT", root)
     made = bundling.bundle(NAME, data=corpus, folder=folder.parent)
     small, large = load_language(str(made)), load_language(str(folder / "best"))
     texts = [text for text in Novels(corpus).sentences("test") if len(text) < 120]

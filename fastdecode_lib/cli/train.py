@@ -36,6 +36,9 @@ def add_commands(commands: Any) -> None:
         "--bundle", action="store_true", help="do not train: score the best checkpoint and put it into the assets"
     )
     train.add_argument("--keep", action="store_true", help="like --bundle, but into the folder weights/ of a checkout")
+    train.add_argument(
+        "--score", action="store_true", help="do not train: score the shipped weights again on the test split"
+    )
     train.set_defaults(run=_train)
     fetch = commands.add_parser("fetch", help="download trained weights that the manifest has an address for")
     fetch.add_argument("names", nargs="*", metavar="NAME", help="without any, all trained weights are listed")
@@ -48,21 +51,24 @@ def _train(options: argparse.Namespace) -> int:
     from fastdecode_lib.training import train as training
 
     if not options.names:
-        if options.bundle or options.keep or options.updates is not None or options.seed is not None:
+        if options.bundle or options.keep or options.score or options.updates is not None or options.seed is not None:
             raise UsageError(
-                "Which model? --bundle, --keep, --updates and --seed belong to names: got none. fastdecode train lists them."
+                "Which model? --bundle, --keep, --score, --updates and --seed belong to names: got none. See fastdecode train."
             )
         _list_presets(options.folder)
     if options.jobs < 1:
         raise UsageError(f"--jobs counts processes: got {options.jobs}. Use 1 or more.")
     at_low_priority()
     if options.jobs > 1:
-        if options.bundle or options.keep:
+        if options.bundle or options.keep or options.score:
             raise UsageError(
-                "--jobs trains models: got --bundle or --keep, which score those that are trained. Leave it out."
+                "--jobs trains models: got --bundle, --keep or --score, which score those that are trained. Leave it out."
             )
         return _side_by_side(options)
     for name in options.names:
+        if options.score:
+            print_table([{"model": name} | row for row in bundling.score_again(name, data=options.data)])
+            continue
         if options.bundle or options.keep:
             target = bundling.bundle(name, data=options.data, folder=options.folder, keep=options.keep)
             if (weights.FOLDER / weights.MANIFEST).is_file():  # a checkout, not an installed library

@@ -1,4 +1,4 @@
-"""An LSTM layer with its gradient written out, for training: the weights' gradient is one product, not one for each word."""
+"""Recurrent layers over whole texts, for training: an LSTM whose weights' gradient is one product, and torch's own on a GPU."""
 
 from typing import Any
 
@@ -61,6 +61,28 @@ class LstmLayer(torch.autograd.Function):
 def lstm_layer(inputs: Tensor, matrix: Tensor, state: Tensor) -> Tensor:
     """`LstmLayer`, with its product in autocast's precision if autocast is on."""
     return LstmLayer.apply(inputs.to(state.dtype), matrix.to(product_dtype(matrix)), state)
+
+
+TORCH_GATES = {"gru": (1, 0, 2), "lstm": (0, 1, 3, 2)}
+"""Our gates in torch's order: reset, update, candidate of a GRU; input, forget, candidate, output of an LSTM."""
+
+
+def torch_layer(cell: str, inputs: Tensor, matrices: tuple[Tensor, Tensor, Tensor], state: Tensor) -> Tensor:
+    """A layer by torch's own function, which is a few calls of cuDNN on a GPU instead of ten for each word.
+
+    Inputs x (B, T, inputs), V, W and b with their gates one after another, and first state (B, states x D) -> hidden (B, T, D).
+    """
+    order = TORCH_GATES[cell]
+    from_input, from_state, bias = (
+        torch.cat([matrix.chunk(len(order))[gate] for gate in order]) for matrix in matrices
+    )
+    weights = [from_input, from_state, bias, torch.zeros_like(bias)]
+    settings = (True, 1, 0.0, True, False, True)  # biases, one layer, no dropout, training, one direction, rows first
+    first = state[None].contiguous()
+    if cell == "gru":
+        return torch.gru(inputs, first, weights, *settings)[0]
+    hidden, memory = first.chunk(2, -1)
+    return torch.lstm(inputs, (hidden.contiguous(), memory.contiguous()), weights, *settings)[0]
 
 
 def product_dtype(tensor: Tensor) -> torch.dtype:

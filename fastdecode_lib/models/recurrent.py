@@ -29,7 +29,7 @@ from torch.nn import functional
 from fastdecode_lib.checkpoints.language import LanguageShape
 from fastdecode_lib.checkpoints.recurrent import RELU_LIMIT, WEIGHT_LIMIT, RecurrentShape
 from fastdecode_lib.core import Kind, Output, Source
-from fastdecode_lib.models.lstm_layer import lstm_layer
+from fastdecode_lib.models.lstm_layer import lstm_layer, torch_layer
 from fastdecode_lib.models.states import SlotsInOrder, check_length, check_prefix
 
 
@@ -66,6 +66,11 @@ def lstm(state: Tensor, from_state: Tensor, from_input: Tensor) -> Tensor:
 
 
 CELLS = {"gru": gru, "lstm": lstm}
+
+
+def trained_on_gpu(x: Tensor) -> bool:
+    """Whether a network is trained on a GPU, where torch's own layers are faster than a loop over words."""
+    return x.is_cuda and torch.is_grad_enabled()
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,8 @@ class Network:
             if layer < shape.bidirectional_layers:
                 x = self._both_directions(f"source.{layer}", x, backwards)
             else:
-                output, _ = self._layer(f"source.{layer}.forward", x, x.new_zeros(len(x), shape.states * shape.memory))
+                name, state = f"source.{layer}.forward", x.new_zeros(len(x), shape.states * shape.memory)
+                output = self._by_torch(name, x, state) if trained_on_gpu(x) else self._layer(name, x, state)[0]
                 x = x + output if shape.residual else output
         mask = None if bool(real.all()) else torch.zeros_like(real, dtype=x.dtype).masked_fill(~real, -torch.inf)
         return Memory(x, torch.tanh(functional.linear(x, self.tensors["target.attention.Ua"])), mask)
@@ -133,6 +139,12 @@ class Network:
         tensors, shape = self.tensors, self.shape
         sides = [f"{name}.{side}" for side in ("forward", "backward")]
         rows = torch.arange(len(x), device=x.device)[:, None]
+        if trained_on_gpu(x):
+            state = x.new_zeros(len(x), shape.states * shape.source_width)
+            forward, backward = (
+                self._by_torch(side, given, state) for side, given in zip(sides, (x, x[rows, backwards]), strict=True)
+            )
+            return torch.cat([forward, backward[rows, backwards]], -1)
         forward, backward = (functional.linear(x, tensors[f"{side}.V"], tensors[f"{side}.b"]) for side in sides)
         inputs = torch.stack([forward, backward[rows, backwards]])
         matrix = torch.stack([tensors[f"{side}.W"] for side in sides]).transpose(1, 2)
@@ -148,8 +160,16 @@ class Network:
         """The hidden vectors (..., D) of states (..., states x D)."""
         return state if self.shape.states == 1 else state[..., : state.shape[-1] // 2]
 
+    def _by_torch(self, name: str, x: Tensor, state: Tensor) -> Tensor:
+        """The hidden vectors (B, W, D) of `_layer`."""
+        v, w, b = (self.tensors[f"{name}.{matrix}"] for matrix in "VWb")
+        return torch_layer(self.shape.cell, x, (v, w, b), state)
+
     def _layer(self, name: str, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """A recurrent layer over (B, W, inputs) from a state (B, states x D): hidden (B, W, D), states (B, W, states x D)."""
+        if self.shape.cell == "gru" and trained_on_gpu(x):
+            hidden = self._by_torch(name, x, state)
+            return hidden, hidden
         inputs = functional.linear(x, self.tensors[f"{name}.V"], self.tensors[f"{name}.b"])
         if self.shape.cell == "lstm" and torch.is_grad_enabled():
             states_after = lstm_layer(inputs, self.tensors[f"{name}.W"], state)

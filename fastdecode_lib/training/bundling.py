@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib import __version__, registry
-from fastdecode_lib.checkpoints.hub import find_checkpoint
+from fastdecode_lib.checkpoints.hub import bundled, find_checkpoint
 from fastdecode_lib.checkpoints.int8 import quantised
-from fastdecode_lib.checkpoints.weights import BUNDLED, HERE, Record, read_manifest
+from fastdecode_lib.checkpoints.weights import BUNDLED, HERE, Record, find_weights, read_manifest
 from fastdecode_lib.language_model import load_language
 from fastdecode_lib.loading import TranslationModel, load
-from fastdecode_lib.measuring.provenance import versions
+from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import quality, signatures
 from fastdecode_lib.store import atomic_folder, read_json, write_table, write_text
 from fastdecode_lib.text.corpus import Novels, Tatoeba, corpus_folder, join_pairs
@@ -32,6 +32,7 @@ from fastdecode_lib.training.presets import (
 )
 from fastdecode_lib.translation import Session
 
+ROOT = Path(str(resources.files("fastdecode_lib")))
 JOINED_SEED = 0
 """Seed of the test sentences that are joined."""
 
@@ -61,35 +62,26 @@ def bundle(
     checkpoint = Path(folder) / name / "best"
     if not (checkpoint / "config.json").is_file():
         raise ValueError(f"There is no trained checkpoint in {checkpoint}. Train one first: fastdecode train {name}")
-    corpus = corpus_folder(data)
     preset: Any = PRESETS[name]
-    kinds: dict[str, tuple[Any, Any, Any]] = {
-        "marian": (_copy_tidied, _translation_scores, cards.marian_card),
-        "recurrent": (_copy_quantised, _translation_scores, cards.recurrent_card),
-        "language": (_copy_quantised, _language_scores, cards.language_card),
-        "group": (_copy_own, _translation_scores, cards.group_card),
+    kinds: dict[str, tuple[Any, Any]] = {
+        "marian": (_copy_tidied, cards.marian_card),
+        "recurrent": (_copy_quantised, cards.recurrent_card),
+        "language": (_copy_quantised, cards.language_card),
+        "group": (_copy_own, cards.group_card),
     }
-    copy, scores, card = kinds[preset.kind]
-    root = Path(str(resources.files("fastdecode_lib")))
+    copy, card = kinds[preset.kind]
     history = read_json(checkpoint.parent / "history.json", list)
     run = read_json(checkpoint.parent / RUN)
     evaluation, seed = max(history, key=lambda entry: entry[preset.measure]), run["seed"]
-    command = _command(name, evaluation, seed, run.get(BEGUN_WITH), root.parent / "weights")
-    installed = (root.parent / "weights" if keep else root / "assets") / name
+    command = _command(name, evaluation, seed, run.get(BEGUN_WITH), ROOT.parent / "weights")
+    installed = (ROOT.parent / "weights" if keep else ROOT / "assets") / name
     with atomic_folder(installed) as target:
         copy(checkpoint, target, preset)
-        rows, settings = scores(str(target), corpus)
+        rows, settings = _scores(preset, target, data)
         (target / "README.md").write_text(card(preset, rows, evaluation | {"command": command}), encoding="utf-8")
-    provenance = {
-        "command": f"{command} && fastdecode train {name} {'--keep' if keep else '--bundle'}",
-        "update": evaluation["update"],
-        "seed": seed,
-        "versions": versions(),
-        "dtype": "float32",
-        **settings,
-    }
-    write_table(root / "results" / f"{name}.scores.laptop.json", rows, provenance)
-    write_text(root / "results" / f"{name}.history.laptop.json", json.dumps(history, indent=1) + "\n")
+    made_by = f"{command} && fastdecode train {name} {'--keep' if keep else '--bundle'}"
+    _write_scores(name, rows, {"command": made_by, "update": evaluation["update"], "seed": seed} | settings)
+    write_text(ROOT / "results" / f"{name}.history.laptop.json", json.dumps(history, indent=1) + "\n")
     record = Record(
         name,
         find_checkpoint(installed).fingerprint,
@@ -101,8 +93,42 @@ def bundle(
         hours=round(history[-1]["seconds"] / 3600, 2),
         scores={"dev": {preset.measure: evaluation[preset.measure]}, "test": rows},
     )
-    add(record, root.parent / "weights")
+    add(record, ROOT.parent / "weights")
     return installed
+
+
+def score_again(name: str, *, data: str | Path | None = None) -> list[dict[str, Any]]:
+    """Score the shipped weights of a preset on the test split again; the result keeps how they were trained.
+
+    Raises
+    ------
+    ValueError
+        If no such weights are bundled or in ``weights/``.
+    """
+    shipped = ROOT / "assets" / name if name in bundled() else find_weights(name) if name in PRESETS else None
+    if name not in PRESETS or shipped is None:
+        raise ValueError(
+            f"No weights are bundled or in weights/: got {name!r}. Train them: fastdecode train {name} --keep"
+        )
+    rows, settings = _scores(PRESETS[name], shipped, data)
+    trained = read_json(_scores_file(name))["provenance"]
+    _write_scores(name, rows, {key: trained[key] for key in ("command", "update", "seed")} | settings)
+    return rows
+
+
+def _scores(preset: Any, folder: Path, data: str | Path | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Scores of a checkpoint on the test split, and their settings."""
+    score_all = _language_scores if preset.kind == "language" else _translation_scores
+    return score_all(str(folder), corpus_folder(data))
+
+
+def _write_scores(name: str, rows: list[dict[str, Any]], about: dict[str, Any]) -> None:
+    """Write a result of scores, with how they and the weights were made."""
+    write_table(_scores_file(name), rows, provenance() | {"dtype": "float32"} | about)
+
+
+def _scores_file(name: str) -> Path:
+    return ROOT / "results" / f"{name}.scores.laptop.json"
 
 
 def _command(name: str, evaluation: dict[str, Any], seed: int, base: str | None, folder: Path) -> str:

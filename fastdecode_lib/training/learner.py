@@ -20,6 +20,8 @@ from fastdecode_lib.text.corpus import Tatoeba, join_pairs
 
 SHARED = "model.shared.weight"
 """The trained name of an embedding that encoder, decoder and output share."""
+LENGTH = "length.weight"
+"""The trained name of the matrix that predicts the length of an output (Mask-Predict)."""
 VOCABULARY_FILES = (
     "source.spm",
     "target.spm",
@@ -90,7 +92,7 @@ def new_marian(preset: Any, padding: int, end: int, dropout: float = 0.0) -> Any
 
 @torch.no_grad()
 def begin_as(parameters: dict[str, torch.Tensor], base: Checkpoint) -> None:
-    """Set parameters to the weights of a checkpoint of the same shape.
+    """Set parameters to the weights of a checkpoint of the same shape; the length's, which only Mask-Predict has, may be missing.
 
     Raises
     ------
@@ -101,6 +103,8 @@ def begin_as(parameters: dict[str, torch.Tensor], base: Checkpoint) -> None:
     shared = stored.get("lm_head.weight")
     for name, parameter in parameters.items():
         tensor = stored.get(name, shared if name == SHARED else None)
+        if tensor is None and name == LENGTH:
+            continue
         if tensor is None or tensor.shape != parameter.shape:
             found = "no such tensor" if tensor is None else f"shape {tuple(tensor.shape)}"
             raise ValueError(

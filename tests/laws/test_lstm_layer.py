@@ -1,4 +1,4 @@
-"""The LSTM layer of training, whose gradient is written out, against the same steps one by one under autograd."""
+"""Layers of training, one with its gradient written out and torch's own for a GPU, against single steps under autograd."""
 
 from collections.abc import Callable
 
@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fastdecode_lib.models.lstm_layer import LstmLayer, lstm_layer
-from fastdecode_lib.models.recurrent import lstm
+from fastdecode_lib.checkpoints.recurrent import SYSTEMS, system
+from fastdecode_lib.models import recurrent
+from fastdecode_lib.models.lstm_layer import LstmLayer, lstm_layer, torch_layer
+from fastdecode_lib.models.recurrent import Network, first_weights, lstm
 
 Layer = Callable[[Tensor, Tensor, Tensor], Tensor]
 SHAPES = [(1, 1, 1), (1, 6, 3), (4, 1, 2), (3, 5, 4)]
@@ -83,3 +85,31 @@ def test_products_in_half_precision_stay_near() -> None:
         torch.autograd.grad(found.sum(), given), torch.autograd.grad(wanted.sum(), given), strict=True
     ):
         assert own.dtype == torch.float32 and functional.cosine_similarity(own.flatten(), other.flatten(), 0) > 0.99
+
+
+def hidden_and_gradients(name: str) -> tuple[Tensor, dict[str, Tensor]]:
+    """What a small untrained system predicts from, for texts of several lengths, and the gradient of each weight."""
+    shape = system(name, "small", source_vocabulary=30, vocabulary=40)
+    weights = {n: w.double().requires_grad_() for n, w in first_weights(shape, seed=1).items()}
+    generator = torch.Generator().manual_seed(2)
+    source, target = (torch.randint(0, 30, size, generator=generator) for size in ((4, 7), (4, 6)))
+    network = Network(shape, weights)
+    memory = network.encode(source, torch.tensor([7, 3, 5, 1]))
+    hidden, _, _ = network.decode(memory, target, network.first_states(4))
+    trained = {n: w for n, w in weights.items() if n != "output.V"}
+    weighting = torch.linspace(-1, 1, hidden.numel(), dtype=hidden.dtype).view_as(hidden)
+    return hidden, dict(
+        zip(trained, torch.autograd.grad((weighting * hidden).sum(), list(trained.values())), strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_systems_by_the_layers_of_a_gpu_equal_those_of_a_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted, of_wanted = hidden_and_gradients(name)
+    calls = []
+    monkeypatch.setattr(recurrent, "trained_on_gpu", lambda x: torch.is_grad_enabled())
+    monkeypatch.setattr(recurrent, "torch_layer", lambda *a: calls.append(a) or torch_layer(*a))
+    found, of_found = hidden_and_gradients(name)
+    assert calls, "the layers of a GPU are not used"
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(of_found, of_wanted, rtol=1e-10, atol=1e-12)

@@ -109,6 +109,18 @@ def test_targets_are_folded(corpus: Path, tmp_path: Path) -> None:
             assert text.endswith(".") and "en" in text
 
 
+def test_a_masked_model_begins_with_its_teacher(trained: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
+    """All weights are the teacher's but the length's, which the teacher does not have."""
+    made = learner("mask-predict", corpus, tmp_path)
+    length = made.parameters["length.weight"].clone()
+    base = hub.find_checkpoint(trained["single-l2r"])
+    begin_as(made.parameters, base)
+    tensors = base.tensors()
+    for name, parameter in made.parameters.items():
+        expected = length if name == "length.weight" else tensors.get(name, tensors["lm_head.weight"])
+        assert torch.equal(parameter.detach(), expected), name
+
+
 def slot_by_slot(made: GroupLearner, weights: dict[str, torch.Tensor], row: int) -> float:
     """The mean log-probability of a target as the decoder's network sees it, a group at a time."""
     source, target = made.examples.batch(np.array([row]), PADDING)
@@ -414,7 +426,7 @@ def test_a_trained_system_is_bundled_with_its_card(
 ) -> None:
     (tmp_path / "assets").mkdir()
     (tmp_path / "results").mkdir()
-    monkeypatch.setattr(bundling.resources, "files", lambda _: tmp_path)
+    monkeypatch.setattr(bundling, "ROOT", tmp_path)
     monkeypatch.setitem(PRESETS, "bidirectional", small("bidirectional", updates=150, evaluate_every=150))
     made = bundling.bundle("bidirectional", data=corpus, folder=trained["bidirectional"].parents[1])
     card = (made / "README.md").read_text(encoding="utf-8")

@@ -1,6 +1,7 @@
 """Training a recurrent model: resumable to the bit, its weights clipped, and what it exports is loaded and translates."""
 
 import dataclasses
+import json
 import re
 import shutil
 from pathlib import Path
@@ -20,6 +21,7 @@ from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.checkpoints.weights import NOT_SHIPPED, Record
 from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.runners import events, runner
+from fastdecode_lib.store import read_json
 from fastdecode_lib.text.corpus import Tatoeba
 from fastdecode_lib.text.words import UNKNOWN
 from fastdecode_lib.training import bundling
@@ -224,7 +226,7 @@ def test_int8_checkpoints_are_read(trained: tuple[Path, list[float]], tmp_path: 
 def test_the_bundle_is_small_scored_and_described(
     trained: tuple[Path, list[float]], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundling.resources, "files", lambda _: tmp_path)
+    monkeypatch.setattr(bundling, "ROOT", tmp_path)
     folder = bundling.bundle(NAME, data=corpus, folder=trained[0].parents[1])
     assert folder == tmp_path / "assets" / NAME
     assert sorted(file.name for file in folder.iterdir()) == [
@@ -241,7 +243,20 @@ def test_the_bundle_is_small_scored_and_described(
         and "CC BY 2.0 FR" in card
         and "| joined |" in card
     )
-    assert (tmp_path / "results" / f"{NAME}.scores.laptop.json").exists()
+    result = tmp_path / "results" / f"{NAME}.scores.laptop.json"
+    first = read_json(result)
+    result.write_text(json.dumps(first | {"rows": [], "provenance": {**first["provenance"], "date": "1970-01-01"}}))
+    monkeypatch.setattr(bundling, "bundled", lambda: (NAME,))
+    rows = bundling.score_again(NAME, data=corpus)
+    assert rows == first["rows"] == read_json(result)["rows"] and {row["sentences"] for row in rows} == {
+        "single",
+        "joined",
+    }
+    assert read_json(result)["provenance"] == first["provenance"], (
+        "how the weights were trained is kept, the date is new"
+    )
+    with pytest.raises(ValueError, match="No weights are bundled or in weights/: got 'nothing'"):
+        bundling.score_again("nothing", data=corpus)
 
 
 def broken(trained: tuple[Path, list[float]], folder: Path, **changes: Any) -> str:
@@ -285,7 +300,8 @@ def test_damaged_checkpoints_are_refused(trained: tuple[Path, list[float]], tmp_
         load(folder, device="cpu", engine="torch")
 
 
-def test_an_untrained_preset_names_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_untrained_preset_names_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # without build/train
     record = Record("sharp-s2", "0123456789abcdef", NOT_SHIPPED, "fastdecode train sharp-s2")
     monkeypatch.setattr(hub, "read_manifest", lambda: [record])
     with pytest.raises(

@@ -73,7 +73,8 @@ def bundle(
     history = read_json(checkpoint.parent / "history.json", list)
     run = read_json(checkpoint.parent / RUN)
     evaluation, seed = max(history, key=lambda entry: entry[preset.measure]), run["seed"]
-    command = _command(name, evaluation, seed, run.get(BEGUN_WITH), ROOT.parent / "weights")
+    last = history[-1]["update"]
+    command = _command(name, evaluation, seed, run.get(BEGUN_WITH), ROOT.parent / "weights", last)
     installed = (ROOT.parent / "weights" if keep else ROOT / "assets") / name
     with atomic_folder(installed) as target:
         copy(checkpoint, target, preset)
@@ -89,7 +90,7 @@ def bundle(
         command,
         made_with=", ".join(filter(None, (__version__, run.get("device")))),
         seed=seed,
-        updates=evaluation["planned"],
+        updates=min(evaluation["planned"], last),
         hours=round(history[-1]["seconds"] / 3600, 2),
         scores={"dev": {preset.measure: evaluation[preset.measure]}, "test": rows},
     )
@@ -131,11 +132,12 @@ def _scores_file(name: str) -> Path:
     return ROOT / "results" / f"{name}.scores.laptop.json"
 
 
-def _command(name: str, evaluation: dict[str, Any], seed: int, base: str | None, folder: Path) -> str:
-    """Command that trains a model; a base, given by its fingerprint, is named as in the manifest."""
+def _command(name: str, evaluation: dict[str, Any], seed: int, base: str | None, folder: Path, last: int) -> str:
+    """Command that trains a model to its last evaluation; a base, given by its fingerprint, is named as in the manifest."""
     names = {record.fingerprint: record.name for record in read_manifest(folder)}
     begin = "" if base is None else f" --begin-with {names.get(base, base)}"
-    return f"fastdecode train {name} --updates {evaluation['planned']} --seed {seed}{begin}"
+    stop = f" --stop-at {last}" if last < evaluation["planned"] else ""
+    return f"fastdecode train {name} --updates {evaluation['planned']} --seed {seed}{begin}{stop}"
 
 
 def _copy_tidied(checkpoint: Path, target: Path, preset: Preset) -> None:

@@ -17,7 +17,7 @@ from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.checkpoints.weights import BUNDLED, HERE, NOT_SHIPPED, Record, checksums, read_manifest
 from fastdecode_lib.training import bundling, manifest
 
-MEGABYTES = 100
+MEBIBYTES = 100
 
 
 @pytest.fixture
@@ -49,15 +49,18 @@ def test_what_is_said_to_be_here_is_here() -> None:
         place = bundled()[record.name] if record.where == BUNDLED else weights.FOLDER / record.name
         assert record.sha256 == checksums(place), "refresh it: python -m fastdecode_lib.training.manifest"
         assert find_checkpoint(place).fingerprint == record.fingerprint
-    assert sum(record.bytes for record in records if record.where == HERE) < MEGABYTES * 1_000_000
+    assert sum(record.bytes for record in records if record.where == HERE) < MEBIBYTES * 2**20
 
 
 def test_what_trained_on_from_other_weights_names_them(folder: Path) -> None:
     (base,) = read_manifest(folder)
     chosen = {"planned": 300}
     wanted = "fastdecode train large --updates 300 --seed 2"
-    assert bundling._command("large", chosen, 2, None, folder) == wanted
-    assert bundling._command("large", chosen, 2, base.fingerprint, folder) == f"{wanted} --begin-with tiny"
+    assert bundling._command("large", chosen, 2, None, folder, 300) == wanted
+    assert bundling._command("large", chosen, 2, base.fingerprint, folder, 300) == f"{wanted} --begin-with tiny"
+    assert bundling._command("large", chosen, 2, None, folder, 120) == f"{wanted} --stop-at 120", (
+        "a run that ended early"
+    )
     assert (
         bundling._command("large", chosen, 2, "0123456789abcdef", folder) == f"{wanted} --begin-with 0123456789abcdef"
     )

@@ -269,15 +269,26 @@ def test_what_the_conclusions_say_of_learned_drafts_in_time():
 def test_what_the_conclusions_say_of_sharp_models():
     ladder = committed("sharp_models.table1").query("name == 'merged states'")
     said = [[round(row[f"factor{end}"], 1) for end in ("", "_low", "_high")] for _, row in ladder.iterrows()]
-    assert said == [[4.5, 4.5, 4.5], [3.4, 3.3, 3.6]]
+    assert said == [[9.9, 9.6, 10.0], [4.3, 4.2, 4.4]]
+    packed = committed("sharp_models.table1").query("name == 'packed float32 products'").factor
+    assert (ladder.factor.to_numpy() / packed.to_numpy()).round(1).tolist() == [3.2, 1.9]
     kept = committed("sharp_models.precisions").query("set == 'test'").groupby("precision").agreement
     assert (kept.min().round(2)[["int16", "int8"]].tolist(), kept.max().round(2)[["int16", "int8"]].tolist()) == (
         [0.98, 0.84],
         [0.99, 0.89],
     )
     bleu = committed("sharp_models.table2").set_index("name")
-    own, paper = (bleu.loc["S4", c] - bleu.loc["S1", c] for c in ("bleu", "paper_bleu"))
-    assert (round(own, 1), round(paper, 1), round(bleu.loc["S4", "bleu_p"], 2)) == (0.6, 1.2, 0.16)
+    own, paper = (
+        {name: round(bleu.loc[name, c] - bleu.loc["S1", c], 1) for name in bleu.index[:7]}
+        for c in ("bleu", "paper_bleu")
+    )
+    assert own == {"S1": 0, "S2": 5.0, "S3": 4.9, "S4": 3.9, "S5": -4.0, "S6": 0, "S7": 10.3}
+    assert (paper["S5"], paper["S6"], paper["S7"]) == (1.4, 1.1, 1.6)
+    assert (bleu.loc[["S2", "S3", "S4", "S5", "S7"], "bleu_p"] < 0.01).all() and bleu.loc["S6", "bleu_p"] > 0.3
+    assert [round(bleu.loc["E1", c] - bleu.loc["S4", c], 1) for c in ("bleu", "paper_bleu")] == [2.7, 0.9]
+    curves = committed("sharp_models.learning").sort_values("updates").groupby("system")
+    assert curves.updates.max().drop("S7").eq(2_400).all() and curves.updates.max()["S7"] == 1_200
+    assert (curves.chrf.agg(lambda curve: curve.iloc[-1] - curve.iloc[-2]) > 0.3).all(), "all still gain"
     steps = committed("sharp_models.steps").set_index("name")
     for name, wanted in (
         ("tatoeba-small, hf float32", (3.6, 3.5, 3.8)),

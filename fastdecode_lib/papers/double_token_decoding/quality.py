@@ -1,6 +1,6 @@
 """Quality and applications of Imamura and Sumita's trained systems; one file because all tables translate the same sentences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,6 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     SINGLE_BEAM,
     SYSTEMS,
     fingerprints,
-    history_of,
     model_of,
     models_of,
     pairs_of,
@@ -35,13 +34,13 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     timing_columns,
     updates_of,
 )
-from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, gap, table_of
 from fastdecode_lib.papers.shared.batches import batches, session_system
 from fastdecode_lib.papers.shared.rows import median, slots_of
+from fastdecode_lib.papers.shared.training_curves import training_curves
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.sentences import own_pairs
-from fastdecode_lib.training.presets import RECIPES, SYSTEMS_002, GroupPreset, Recipe
+from fastdecode_lib.training.presets import RECIPES, SYSTEMS_002, GroupPreset
 from fastdecode_lib.translation import Session
 
 MOST = {Scale.TINY: 4, Scale.LAPTOP: 10**9, Scale.PAPER: 10**9}
@@ -229,7 +228,7 @@ def learning(run: Run) -> pd.DataFrame:
 
     Scores are those of training: with each system's simplest decoder, and the last weights or their running average.
     """
-    return table_of(_curves(SYSTEMS_002), run)
+    return table_of(training_curves(SYSTEMS_002), run)
 
 
 @experiment
@@ -239,29 +238,13 @@ def recipes(run: Run) -> pd.DataFrame:
     ``muon_share``: the updates with which the recipe with Muon comes to a row's chrF (interpolated), as a share of the row's.
     ``processor_minutes`` depend on what else the machine did.
     """
-    rows = _curves(RECIPES)
+    rows = training_curves(RECIPES)
     ours = [row for row in rows if row["system"] == MUON and row["updates"] is not None]
     known, updates = [row["chrf"] for row in ours], [row["updates"] for row in ours]
     for row in rows:
         if row["system"] != MUON and row["updates"] is not None and known and known[0] <= row["chrf"] <= max(known):
             row["muon_share"] = float(np.interp(row["chrf"], known, updates)) / row["updates"]
     return table_of(rows, run)
-
-
-def _curves(presets: Mapping[str, Recipe]) -> list[dict[str, Any]]:
-    """A row for each evaluation of each preset's training."""
-    rows: list[dict[str, Any]] = []
-    for preset, recipe in presets.items():
-        try:
-            history = history_of(preset)
-        except NoResult as missing:
-            rows.append({"name": preset, "system": preset, "updates": None, **gap(missing)})
-            continue
-        for entry in history:
-            row = {"name": f"{preset}, {entry['update']:,}", "system": preset}
-            row |= {"updates": entry["update"], "chrf": entry[recipe.measure], "minutes": entry["seconds"] / 60}
-            rows.append(row | {"processor_minutes": entry["processor_seconds"] / 60})
-    return rows
 
 
 def _marks(*p_values: float | None) -> str:

@@ -1,10 +1,8 @@
 """The systems of Imamura and Sumita (2020), trained or with random weights; one file because the same loop times both."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +15,18 @@ from fastdecode_lib.kernels.matrices import Precision
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.models.compiled_transformer import CompiledTransformer
-from fastdecode_lib.papers.outcomes import NoResult, trained, untrained
+from fastdecode_lib.papers.outcomes import NoResult, trained
 from fastdecode_lib.papers.run import CorpusRun, Scale, temporary_folder
 from fastdecode_lib.papers.shared.batches import batch_system
 from fastdecode_lib.papers.shared.random_models import random_weights
 from fastdecode_lib.papers.shared.rows import median, ratio_of, speedup_of
+from fastdecode_lib.papers.shared.training_curves import history_of
 from fastdecode_lib.store import atomic_folder
 from fastdecode_lib.text.corpus import Pair, join_pairs, spread_over
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.text.tokenizers import padded
 from fastdecode_lib.trace import Trace
-from fastdecode_lib.training.presets import RECIPES, SYSTEMS_002
+from fastdecode_lib.training.presets import SYSTEMS_002
 from fastdecode_lib.translation import Session
 
 DIRECTION = ("en", "de")
@@ -83,23 +82,6 @@ def model_of(preset: str, scale: Scale, **loading: Any) -> TranslationModel:
 def fingerprints(models: Sequence[TranslationModel]) -> dict[str, str]:
     """Fingerprints of the models' weights by preset, for the provenance."""
     return {model.name.removesuffix("/best").rpartition("/")[2]: model.checkpoint.fingerprint for model in models}
-
-
-def history_of(preset: str) -> list[dict[str, Any]]:
-    """Evaluations during a system's training: of its run here, or the committed ones.
-
-    Raises
-    ------
-    NoResult
-        If there are none.
-    """
-    best = (SYSTEMS_002 | RECIPES)[preset].trained()
-    committed: Any = resources.files("fastdecode_lib") / "results" / f"{preset}.history.laptop.json"
-    path = best.parent / "history.json" if best else committed
-    if not path.is_file():
-        raise untrained(preset)
-    history: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    return history
 
 
 def updates_of(preset: str) -> int:

@@ -11,13 +11,14 @@ from fastdecode_lib.measuring.quality import paired_quality, signatures
 from fastdecode_lib.models.compiled_recurrent import FASTEST
 from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.papers.outcomes import NoResult, committed
-from fastdecode_lib.papers.run import CorpusRun, experiment, table_of
+from fastdecode_lib.papers.run import CorpusRun, Run, experiment, table_of
 from fastdecode_lib.papers.shared.rows import paper_rows
+from fastdecode_lib.papers.shared.training_curves import training_curves
 from fastdecode_lib.papers.sharp_models import printed as devlin_2017
 from fastdecode_lib.papers.sharp_models.ladder import ENSEMBLES, GEOMETRIES, Trained, best_of_beam, speeds
 from fastdecode_lib.projections.average import Average
 from fastdecode_lib.text.corpus import spread_over
-from fastdecode_lib.training.presets import place_of
+from fastdecode_lib.training.presets import PRESETS, place_of
 
 NAMES = {**{f"sharp-{name.lower()}": name for name in SYSTEMS}, "sharp-s4-2": "S4, seed 2", "sharp-s4-3": "S4, seed 3"}
 """Names in the table by preset."""
@@ -63,6 +64,13 @@ def quality(run: CorpusRun, *, folder: str = "build/train") -> pd.DataFrame:
         delta=3.0,
         fingerprints={preset: system.checkpoint.fingerprint for preset, system in trained.items()},
     )
+
+
+@experiment
+def learning(run: Run) -> pd.DataFrame:
+    """Learning curves: chrF on the dev split against updates, single sentences and joined ones, by greedy decoding."""
+    rows = training_curves({preset: PRESETS[preset] for preset in NAMES})
+    return table_of([row | {"system": NAMES[row["system"]]} for row in rows], run)
 
 
 @experiment

@@ -19,6 +19,7 @@ from fastdecode_lib.papers.double_token_decoding.experiments import learned
 from fastdecode_lib.papers.double_token_decoding.systems import SYSTEMS, TOY_LENGTH, model_of, session_of
 from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.run import CorpusRun, Scale
+from fastdecode_lib.papers.shared import training_curves
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.exact_compiled import output_matrix
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
@@ -305,7 +306,7 @@ def test_what_is_trained_here_goes_before_what_is_bundled(tmp_path: Path, monkey
     assert model_of("single-l2r", Scale.LAPTOP) == "single-l2r"
     entries = trained_run(tmp_path, "single-l2r", (90.0, 84.0))
     assert Path(str(model_of("single-l2r", Scale.LAPTOP))) == Path("build/train/single-l2r/best")
-    assert systems.history_of("single-l2r") == entries and systems.updates_of("single-l2r") == 300
+    assert training_curves.history_of("single-l2r") == entries and systems.updates_of("single-l2r") == 300
 
 
 def test_screened_and_lossless() -> None:

@@ -26,7 +26,7 @@ CONCLUSION = Conclusion(
     "lossless combinations on your machine and checks every output.",
 )
 DIFFERENCES = (
-    "What is fitted first (adaptive softmax) or installed (ScaNN) is refused in the cube; Mask-Predict's model has not learned.",
+    "What is fitted first (adaptive softmax) or installed (ScaNN) is refused in the cube.",
     "Opus-mt's shape is our model grown: every feature twice, layers that add nothing, tokens that never win. It says the same and "
     "costs what the large shape costs.",
 )

@@ -24,7 +24,7 @@ from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.exact_compiled import output_matrix
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.projections.screens import Screen
-from fastdecode_lib.training.presets import RECIPES, SYSTEMS_002
+from fastdecode_lib.training.presets import PRESETS, RECIPES, SYSTEMS_002
 
 TINY = Scale.TINY
 
@@ -277,7 +277,8 @@ def test_learning_is_read_from_the_runs_that_are_here_or_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(SYSTEMS_002, "unheard-of", replace(SYSTEMS_002["triple"], name="unheard-of"))
+    for presets in (SYSTEMS_002, PRESETS):
+        monkeypatch.setitem(presets, "unheard-of", replace(SYSTEMS_002["triple"], name="unheard-of"))
     before = quality.learning()
     assert set(before[before.kind == "measured"].system) >= {"single-l2r", "bidirectional"}, "they are bundled"
     gap = before.set_index("system").gap["unheard-of"]

@@ -62,7 +62,8 @@ def test_what_trained_on_from_other_weights_names_them(folder: Path) -> None:
         "a run that ended early"
     )
     assert (
-        bundling._command("large", chosen, 2, "0123456789abcdef", folder) == f"{wanted} --begin-with 0123456789abcdef"
+        bundling._command("large", chosen, 2, "0123456789abcdef", folder, 300)
+        == f"{wanted} --begin-with 0123456789abcdef"
     )
 
 

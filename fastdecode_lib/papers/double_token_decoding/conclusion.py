@@ -31,7 +31,8 @@ CONCLUSION = Conclusion(
 )
 DIFFERENCES = (
     "The paper trains on WMT-14 and ASPEC to the end; ours are trained on Tatoeba for 2,800 updates of 12,000 tokens, three "
-    "minutes each on a GPU that they shared. Each of these gained 0.3 to 1.2 chrF on dev in the last 300 updates, as the rate fell to zero.",
+    "minutes each on a GPU that they shared. Each of these gained 0.3 to 1.2 chrF on dev in the last 300 updates, as the rate fell "
+    "to zero.",
     "The paper's speeds are of a V100 in half precision; ours are of one thread of a CPU, where one sentence does not "
     "leave the machine "
     "idle.",

@@ -10,13 +10,14 @@ from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, c
 from fastdecode_lib.papers.reading import measured_rows, pivoted
 
 LEARNED_EVERY = 500
-"""Updates between two columns of the table of learning curves; the last column is the end."""
+"""Updates between two columns of the table of learning curves."""
 
 
 def learned(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row for each system, a column for each 500 updates and for the end."""
+    """A row for each system, a column for each 500 updates and for the ends of runs."""
     rows = frame[frame["kind"] == "measured"].sort_values("updates")
-    rows = rows[(rows["updates"] % LEARNED_EVERY == 0) | (rows["updates"] == rows["updates"].max())]
+    ends = rows.groupby("system")["updates"].transform("max")
+    rows = rows[(rows["updates"] % LEARNED_EVERY == 0) | (rows["updates"] == ends)]
     rows = rows.astype({"updates": int})
     return pivoted("system", "updates", "chrf", "chrF, ")(rows)
 

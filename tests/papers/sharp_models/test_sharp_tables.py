@@ -18,6 +18,7 @@ from fastdecode_lib.papers.reading import texts
 from fastdecode_lib.papers.sharp_models import printed as devlin_2017
 from fastdecode_lib.papers.sharp_models.ladder import BEYOND, ENSEMBLES
 from fastdecode_lib.papers.sharp_models.quality import quality
+from fastdecode_lib.training import presets
 from fastdecode_lib.training.presets import PRESETS
 
 
@@ -99,7 +100,8 @@ def test_layers_and_training_are_timed() -> None:
     assert not ours(training).isna().any(axis=None) and training.time_over_s4["S4"] == 1
 
 
-def test_a_run_that_was_broken_off_is_a_gap(tmp_path: Path) -> None:
+def test_a_run_that_was_broken_off_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presets, "find_weights", lambda name: None)
     shutil.copytree(bundled()["sharp-s4"], tmp_path / "sharp-s2" / "best")
     for updates, trained in ((300, False), (PRESETS["sharp-s2"].updates, True)):
         (tmp_path / "sharp-s2" / "history.json").write_text(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from fastdecode_lib import cli
 from fastdecode_lib.checkpoints.hub import bundled

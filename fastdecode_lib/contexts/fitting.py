@@ -86,7 +86,8 @@ def options_of_fit(method: str, given: dict[str, Any], common: dict[str, Any] | 
         If the projection does not have an option that was asked for.
     """
     fit, options = fitted_projection(method).fit, dict(given)
-    parameters, hints = inspect.signature(fit).parameters, get_type_hints(fit)
+    hints = get_type_hints(fit)
+    parameters = [name for name, p in inspect.signature(fit).parameters.items() if p.kind is p.KEYWORD_ONLY]
     keywords = {name: value for name, value in (common or {}).items() if name in parameters}
     for name in parameters:
         hint = hints.get(name)

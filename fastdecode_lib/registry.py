@@ -16,6 +16,7 @@ from fastdecode_lib.decoding.double_token import DoubleToken
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
 from fastdecode_lib.decoding.mask_predict import MaskPredict
 from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.drafts.sources import FILE_OPTIONS
 from fastdecode_lib.store import ModelFiles
 
 DECODERS: dict[str, type] = {
@@ -185,13 +186,14 @@ def options(cls: Any) -> Mapping[str, inspect.Parameter]:
     if is_projection and any(p.kind is p.VAR_KEYWORD for p in inspect.signature(make).parameters.values()):
         make = cls.fit
     hints = typing.get_type_hints(make)
-    return types.MappingProxyType(
-        {
-            name: parameter.replace(annotation=hints[name])
-            for name, parameter in inspect.signature(make).parameters.items()
-            if not is_projection or parameter.kind is parameter.KEYWORD_ONLY
-        }
-    )
+    found: dict[str, inspect.Parameter] = {}
+    for name, parameter in inspect.signature(make).parameters.items():
+        typed, keyword = parameter.replace(annotation=hints[name]), parameter.KEYWORD_ONLY
+        if parameter.kind is parameter.VAR_KEYWORD:
+            found |= {file: typed.replace(name=file, kind=keyword, default=None) for file in FILE_OPTIONS}
+        elif not is_projection or parameter.kind is keyword:
+            found[name] = typed
+    return types.MappingProxyType(found)
 
 
 def _typed(name: str, parameters: Mapping[str, inspect.Parameter], texts: Mapping[str, str]) -> dict[str, Any]:
@@ -222,6 +224,19 @@ def _value(hint: Any, text: str, name: str) -> Any:
     except ValueError:
         noun = {"int": "a whole number", "float": "a number"}.get(kind.__name__, kind.__name__)
         raise ValueError(f"{name} must be {noun}, got {text!r}. Example: {'3' if kind is int else '1.2'}.") from None
+
+
+def is_fixed(spec: Spec | Projection) -> bool:
+    """Whether a spec means the same every time: it is text, and no option of it names a file or a model, which may change.
+
+    Those are the options whose value is any text or None.
+    """
+    if not isinstance(spec, str):
+        return False
+    name, texts = _parse(spec)
+    cls = DECODERS.get(name) or (projection_class(name) if name in PROJECTIONS else None)
+    known = options(cls) if cls else {}
+    return not any(key in known and known[key].annotation == str | None for key in texts)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

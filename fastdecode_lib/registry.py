@@ -39,8 +39,8 @@ PROJECTIONS: dict[str, Any] = {
 }
 """Projections: the class of each, or its place in `fastdecode_lib.projections`, which is imported when it is first used.
 
-A class has a ``name``, a classmethod ``make(model, files, *, ...)`` that takes a `Model` and `ModelFiles`, and ``needs``. The
-keywords of ``make`` are the projection's options, or those of ``fit`` where ``make`` passes its keywords on. ``needs`` says what
+A class has a ``name``, a classmethod ``make(model, files, *, ...)`` that takes a `Model` and `ModelFiles`, and ``needs``. A
+projection's options are the keywords of ``make``. If ``make`` takes ``**keywords``, they are those of ``fit``. ``needs`` says what
 the projection reads beside the network: ``"nothing"``, the ``"weights"`` of the output on the CPU, which it is fitted on when it
 is made, a ``"lexicon"``, a ``"file"``, or ``"screens"``, which its ``fit(contexts, *, ...)`` makes of recorded contexts.
 """
@@ -65,7 +65,7 @@ def decoder(spec: Spec) -> Decoder:
         if not callable(getattr(spec, "iterate", None)):
             raise ValueError(f"A decoder is a name or a decoder: got {spec!r}. Example: 'gauss_seidel:block=3'.")
         return spec
-    name, texts = _parse(spec)
+    name, texts = parse(spec)
     cls = DECODERS.get(name)
     if cls is None:
         raise ValueError(f"Unknown decoder: got {name!r}. {nearest(name, DECODERS)}")
@@ -123,7 +123,7 @@ def projection(spec: str | Projection, model: Model, files: ModelFiles | None = 
             raise ValueError(f"A projection is a name or a projection: got {spec!r}. Example: 'exact'.")
         scorer: Any = spec
     else:
-        name, texts = _parse(spec)
+        name, texts = parse(spec)
         if name not in PROJECTIONS:
             raise ValueError(f"Unknown projection: got {name!r}. {nearest(name, PROJECTIONS)}")
         cls = projection_class(name)
@@ -163,7 +163,14 @@ def describe(decoder: Decoder) -> str:
     return f"{name}:{','.join(changed)}" if changed else str(name)
 
 
-def _parse(spec: str) -> tuple[str, dict[str, str]]:
+def parse(spec: str) -> tuple[str, dict[str, str]]:
+    """The name in a spec, and the texts of its options.
+
+    Raises
+    ------
+    ValueError
+        If an option is not written ``key=value``, or is given twice.
+    """
     name, colon, tail = spec.strip().partition(":")
     options: dict[str, str] = {}
     for pair in tail.split(",") if colon else []:
@@ -202,10 +209,17 @@ def _typed(name: str, parameters: Mapping[str, inspect.Parameter], texts: Mappin
         if key not in parameters:
             choices = nearest(key, parameters) if parameters else f"{name} has no options."
             raise ValueError(f"Unknown option of {name}: got {key!r}. {choices}")
-    return {key: _value(parameters[key].annotation, text, f"{name}: {key}") for key, text in texts.items()}
+    return {key: typed_value(parameters[key].annotation, text, f"{name}: {key}") for key, text in texts.items()}
 
 
-def _value(hint: Any, text: str, name: str) -> Any:
+def typed_value(hint: Any, text: str, name: str) -> Any:
+    """The value that a text stands for in an option of a type; `name` is for errors.
+
+    Raises
+    ------
+    ValueError
+        If the text is no such value, or no text is.
+    """
     united = typing.get_origin(hint) in (types.UnionType, typing.Union)  # the latter of a Literal or None
     kinds = typing.get_args(hint) if united else (hint,)
     if type(None) in kinds and text.lower() == "none":
@@ -219,6 +233,8 @@ def _value(hint: Any, text: str, name: str) -> Any:
         if text.lower() not in ("true", "false"):
             raise ValueError(f"{name} must be true or false, got {text!r}. Example: true.")
         return text.lower() == "true"
+    if kind not in (int, float, str):
+        raise ValueError(f"{name} cannot be given as text, got {text!r}. Leave it out.")
     try:
         return kind(text)
     except ValueError:
@@ -233,7 +249,7 @@ def is_fixed(spec: Spec | Projection) -> bool:
     """
     if not isinstance(spec, str):
         return False
-    name, texts = _parse(spec)
+    name, texts = parse(spec)
     cls = DECODERS.get(name) or (projection_class(name) if name in PROJECTIONS else None)
     known = options(cls) if cls else {}
     return not any(key in known and known[key].annotation == str | None for key in texts)

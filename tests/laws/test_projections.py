@@ -39,8 +39,7 @@ class Frequent(ScreenProjection):
             np.concatenate([block.labels.ravel() for block in contexts.blocks()]), minlength=contexts.vocabulary
         )
         sets = ActiveSets.of([np.argsort(-counts, kind="stable")[:keep]], contexts.vocabulary)
-        about = {"fingerprint": contexts.fingerprint, "contexts": len(contexts)}
-        return Screen("frequent", np.zeros((1, contexts.width), np.float32), sets, about)
+        return Screen("frequent", np.zeros((1, contexts.width), np.float32), sets)
 
 
 class ClusteredAgain(Clustered):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 from test_site import NOTEBOOKS, ROOT, count, playing
 
+from fastdecode_lib import cli, registry
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts import sources
+from fastdecode_lib.laws import projections
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 
@@ -176,6 +179,29 @@ def test_the_source_of_drafts_that_is_shown_works(monkeypatch: pytest.MonkeyPatc
     )
     assert done.trace.greedy and done.trace.greedy["identical"]
     assert "echo" in {origin for row in done.trace.iterations for origin in row.origins}
+
+
+def test_the_projection_that_is_shown_works(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, own_test = shown_code("add_projection", "python")
+    names: dict[str, Any] = {"__name__": "shown"}
+    exec(file, names)
+    monkeypatch.setitem(registry.PROJECTIONS, "frequent", names["Frequent"])
+    for case in projections.projection_cases("frequent"):
+        for law in projections.PROJECTION_LAWS:
+            law(case)
+    exec(own_test, names)
+    names["test_with_every_token_it_equals_exact"](tmp_path)
+    (tmp_path / "en.txt").write_text("\n".join(projections.SENTENCES), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(
+        "^fastdecode (record|fit|translate) (.*)$", (ROOT / "docs/add_projection.md").read_text(), re.M
+    )
+    for command, options in commands:
+        assert cli.main([command, *shlex.split(options)]) == 0, command
+    assert [command for command, _ in commands] == ["record", "fit", "translate"]
+    assert "a context scores 150.0 tokens on average" in capsys.readouterr().out
 
 
 def test_no_page_asks_another_place() -> None:

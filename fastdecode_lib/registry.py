@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from fastdecode_lib.core import Decoder, Model, Projection
@@ -164,13 +165,7 @@ def describe(decoder: Decoder) -> str:
 
 
 def parse(spec: str) -> tuple[str, dict[str, str]]:
-    """The name in a spec, and the texts of its options.
-
-    Raises
-    ------
-    ValueError
-        If an option is not written ``key=value``, or is given twice.
-    """
+    """The name in a spec, and the texts of its options."""
     name, colon, tail = spec.strip().partition(":")
     options: dict[str, str] = {}
     for pair in tail.split(",") if colon else []:
@@ -213,13 +208,7 @@ def _typed(name: str, parameters: Mapping[str, inspect.Parameter], texts: Mappin
 
 
 def typed_value(hint: Any, text: str, name: str) -> Any:
-    """The value that a text stands for in an option of a type; `name` is for errors.
-
-    Raises
-    ------
-    ValueError
-        If the text is no such value, or no text is.
-    """
+    """The value that a text stands for in an option of a type; `name` begins the error where it stands for none."""
     united = typing.get_origin(hint) in (types.UnionType, typing.Union)  # the latter of a Literal or None
     kinds = typing.get_args(hint) if united else (hint,)
     if type(None) in kinds and text.lower() == "none":
@@ -233,11 +222,9 @@ def typed_value(hint: Any, text: str, name: str) -> Any:
         if text.lower() not in ("true", "false"):
             raise ValueError(f"{name} must be true or false, got {text!r}. Example: true.")
         return text.lower() == "true"
-    if kind not in (int, float, str):
-        raise ValueError(f"{name} cannot be given as text, got {text!r}. Leave it out.")
     try:
         return kind(text)
-    except ValueError:
+    except (TypeError, ValueError):
         noun = {"int": "a whole number", "float": "a number"}.get(kind.__name__, kind.__name__)
         raise ValueError(f"{name} must be {noun}, got {text!r}. Example: {'3' if kind is int else '1.2'}.") from None
 
@@ -245,14 +232,14 @@ def typed_value(hint: Any, text: str, name: str) -> Any:
 def is_fixed(spec: Spec | Projection) -> bool:
     """Whether a spec means the same every time: it is text, and no option of it names a file or a model, which may change.
 
-    Those are the options whose value is any text or None.
+    Those are the options whose value is any text or path, and by default none.
     """
     if not isinstance(spec, str):
         return False
     name, texts = parse(spec)
     cls = DECODERS.get(name) or (projection_class(name) if name in PROJECTIONS else None)
-    known = options(cls) if cls else {}
-    return not any(key in known and known[key].annotation == str | None for key in texts)
+    given = [option for key, option in options(cls).items() if key in texts] if cls else []
+    return not any({str, Path} & {o.annotation, *typing.get_args(o.annotation)} and not o.default for o in given)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import fakes
 import numpy as np
@@ -456,14 +456,20 @@ def test_a_new_table_makes_a_new_session(
     assert again is not first and again.decoder.drafts.table is not None
 
 
-def test_what_names_a_file_is_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+Style = Literal["a", "b"] | None
+
+
+@pytest.mark.parametrize("hint", [str, str | None, Path | None])
+def test_what_names_a_file_is_read_again(hint: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Whatever its option is called, a file may hold something else the next time."""
 
     class Listed:
         name, needs = "listed", "nothing"
 
         @classmethod
-        def make(cls, network: Model, files: ModelFiles, *, words: str | None = None, most: int = 5) -> Projection:
+        def make(
+            cls, network: Model, files: ModelFiles, *, words: hint = None, most: int = 5, style: Style = None
+        ) -> Projection:
             read.append(Path(words).read_text(encoding="utf-8") if words else "")
             return CompiledExact.make(network, files)
 
@@ -473,7 +479,7 @@ def test_what_names_a_file_is_read_again(monkeypatch: pytest.MonkeyPatch, tmp_pa
     for text in ("one", "two"):
         (tmp_path / "words").write_text(text, encoding="utf-8")
         Session.of(model, "en", "de", "greedy", f"listed:words={tmp_path / 'words'}")
-        Session.of(model, "en", "de", "greedy", "listed:most=3")
+        Session.of(model, "en", "de", "greedy", "listed:most=3,style=a")
     assert read == ["one", "", "two"]
 
 

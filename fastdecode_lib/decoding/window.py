@@ -45,13 +45,7 @@ class Window:
     lossless: ClassVar[bool] = True
 
     @classmethod
-    def of(
-        cls,
-        width: int = 8,
-        draft: str = AUTO,
-        candidates: int = 3,
-        **files: str | None,
-    ) -> "Window":
+    def of(cls, width: int = 8, draft: str = AUTO, candidates: int = 3, **files: str | None) -> "Window":
         """A window from options that can be typed.
 
         Parameters
@@ -59,14 +53,10 @@ class Window:
         width, draft, candidates
             As above.
         **files : str, optional
-            What sources of drafts read: each of `drafts.sources.FILE_OPTIONS`.
-
-            ``table``: file of the draft table, as ``fastdecode draft-table`` writes it; by default searched for beside the model.
-
-            ``head``: file of the draft head, as ``fastdecode draft-head`` writes it; by default searched for beside the model.
-
-            ``model``, for ``draft="model"``: the model that drafts, by its name for `fastdecode_lib.load`; any with the same
-            vocabularies, such as one that emits two tokens a step (Imamura and Sumita, 2020).
+            What sources read, by the names in `drafts.sources.FILE_OPTIONS`. ``table`` and ``head`` are files, as ``fastdecode
+            draft-table`` and ``draft-head`` write them; by default they are searched for beside the model. ``model`` is the name
+            of the model that drafts with ``draft="model"``: any with the same vocabularies, such as one that emits two tokens a
+            step (Imamura and Sumita, 2020).
         """
         named = any(name is not None for name in files.values())
         return cls(width, Draft(draft, **files) if named else draft, candidates)  # type: ignore[arg-type]

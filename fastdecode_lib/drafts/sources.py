@@ -300,11 +300,6 @@ def _load_head(head: BoundHead | str | None, model: Model, files: ModelFiles) ->
     return bound if bound is not None and bound.target == target else BoundHead(trained_head, model.outputs[0], target)
 
 
-def _load_model(model: Outputs | str | None, network: Model, files: ModelFiles) -> Outputs | None:
-    """The outputs of the model that drafts."""
-    return files.outputs(model) if isinstance(model, str) else model
-
-
 @dataclass(frozen=True)
 class FileOption:
     """A file or model that sources read, as an option of a window.
@@ -344,7 +339,7 @@ FILE_OPTIONS = {
     ),
     MODEL: FileOption(
         (MODEL,),
-        _load_model,
+        lambda drafter, model, files: files.outputs(drafter) if isinstance(drafter, str) else drafter,
         "A model drafts for draft=model",
         "model",
         "a model that drafts, got none. Name it: window:draft=model,model=bidirectional.",

@@ -30,17 +30,13 @@ from fastdecode_lib.hf.generating import CustomGenerate
 
 
 def window(
-    width: int | None = None,
-    draft: str = "auto",
-    candidates: int = 3,
-    *,
-    packed: bool = True,
-    **files: str | None,
+    width: int | None = None, draft: str = "auto", candidates: int = 3, *, packed: bool = True, **files: str | None
 ) -> "CustomGenerate":
     """`decoding.window.Window`, as `Window.of`; without arguments, the fastest decoder known for the model and batch size.
 
-    That is the choice of `fastdecode speedup` on this machine, or else `decoding.auto.Auto` if there is a draft table, or else
-    greedy decoding, with one warning.
+    `files` are those of `Window.of`: ``table``, ``head``, ``model`` and any others. The fastest decoder known is the choice of
+    `fastdecode speedup` on this machine, or else `decoding.auto.Auto` if there is a draft table, or else greedy decoding, with one
+    warning.
     """
     if width is None and (draft, candidates) == ("auto", 3) and not any(files.values()):
         return CustomGenerate(None, packed)

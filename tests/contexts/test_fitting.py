@@ -285,7 +285,7 @@ def test_any_keyword_of_a_fit_is_set(
         ("clustered", "kept=true", "`fastdecode fit clustered` has no --kept. Leave it out."),
         ("clustered", "iterations=x", "clustered: iterations must be a whole number, got 'x'. Example: 3."),
         ("screened", "reading=none", "screened: reading: got 'none'. Use one of literal, linear."),
-        ("screened", "points=3", "screened: points cannot be given as text, got '3'. Leave it out."),
+        ("screened", "points=3", "screened: points must be ndarray, got '3'."),
         ("screened", "points", "An option is written key=value: got 'points'"),
     ):
         told = ["fit", method, "--contexts", str(contexts.folder), "--out", str(tmp_path / "none"), "--set", wrong]

@@ -54,7 +54,7 @@ html_theme_options = {
 
 SECTIONS = {
     "docs/index": ["docs/guides", "docs/notebooks", "docs/results/README", "docs/api/README", "docs/reference"],
-    "docs/guides": ["choose", "own_model", "add_draft", "for_a_paper", "command_line", "cpu", "app"],
+    "docs/guides": ["choose", "own_model", "add_draft", "add_projection", "for_a_paper", "command_line", "cpu", "app"],
     "docs/notebooks": [f"/notebooks/{path.stem}" for path in sorted(HERE.parent.glob("notebooks/[0-9]*.ipynb"))],
     "docs/results/README": [
         *("vocabulary_clusters", "learning_to_screen", "double_token_decoding", "parallel_decoding", "sharp_models"),

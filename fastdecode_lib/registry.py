@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from fastdecode_lib.core import Decoder, Model, Projection
@@ -16,6 +17,7 @@ from fastdecode_lib.decoding.double_token import DoubleToken
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
 from fastdecode_lib.decoding.mask_predict import MaskPredict
 from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.drafts.sources import FILE_OPTIONS
 from fastdecode_lib.store import ModelFiles
 
 DECODERS: dict[str, type] = {
@@ -38,8 +40,8 @@ PROJECTIONS: dict[str, Any] = {
 }
 """Projections: the class of each, or its place in `fastdecode_lib.projections`, which is imported when it is first used.
 
-A class has a ``name``, a classmethod ``make(model, files, *, ...)`` that takes a `Model` and `ModelFiles`, and ``needs``. The
-keywords of ``make`` are the projection's options, or those of ``fit`` where ``make`` passes its keywords on. ``needs`` says what
+A class has a ``name``, a classmethod ``make(model, files, *, ...)`` that takes a `Model` and `ModelFiles`, and ``needs``. A
+projection's options are the keywords of ``make``. If ``make`` takes ``**keywords``, they are those of ``fit``. ``needs`` says what
 the projection reads beside the network: ``"nothing"``, the ``"weights"`` of the output on the CPU, which it is fitted on when it
 is made, a ``"lexicon"``, a ``"file"``, or ``"screens"``, which its ``fit(contexts, *, ...)`` makes of recorded contexts.
 """
@@ -64,7 +66,7 @@ def decoder(spec: Spec) -> Decoder:
         if not callable(getattr(spec, "iterate", None)):
             raise ValueError(f"A decoder is a name or a decoder: got {spec!r}. Example: 'gauss_seidel:block=3'.")
         return spec
-    name, texts = _parse(spec)
+    name, texts = parse(spec)
     cls = DECODERS.get(name)
     if cls is None:
         raise ValueError(f"Unknown decoder: got {name!r}. {nearest(name, DECODERS)}")
@@ -122,7 +124,7 @@ def projection(spec: str | Projection, model: Model, files: ModelFiles | None = 
             raise ValueError(f"A projection is a name or a projection: got {spec!r}. Example: 'exact'.")
         scorer: Any = spec
     else:
-        name, texts = _parse(spec)
+        name, texts = parse(spec)
         if name not in PROJECTIONS:
             raise ValueError(f"Unknown projection: got {name!r}. {nearest(name, PROJECTIONS)}")
         cls = projection_class(name)
@@ -162,7 +164,8 @@ def describe(decoder: Decoder) -> str:
     return f"{name}:{','.join(changed)}" if changed else str(name)
 
 
-def _parse(spec: str) -> tuple[str, dict[str, str]]:
+def parse(spec: str) -> tuple[str, dict[str, str]]:
+    """The name in a spec, and the texts of its options."""
     name, colon, tail = spec.strip().partition(":")
     options: dict[str, str] = {}
     for pair in tail.split(",") if colon else []:
@@ -185,13 +188,14 @@ def options(cls: Any) -> Mapping[str, inspect.Parameter]:
     if is_projection and any(p.kind is p.VAR_KEYWORD for p in inspect.signature(make).parameters.values()):
         make = cls.fit
     hints = typing.get_type_hints(make)
-    return types.MappingProxyType(
-        {
-            name: parameter.replace(annotation=hints[name])
-            for name, parameter in inspect.signature(make).parameters.items()
-            if not is_projection or parameter.kind is parameter.KEYWORD_ONLY
-        }
-    )
+    found: dict[str, inspect.Parameter] = {}
+    for name, parameter in inspect.signature(make).parameters.items():
+        typed, keyword = parameter.replace(annotation=hints[name]), parameter.KEYWORD_ONLY
+        if parameter.kind is parameter.VAR_KEYWORD:
+            found |= {file: typed.replace(name=file, kind=keyword, default=None) for file in FILE_OPTIONS}
+        elif not is_projection or parameter.kind is keyword:
+            found[name] = typed
+    return types.MappingProxyType(found)
 
 
 def _typed(name: str, parameters: Mapping[str, inspect.Parameter], texts: Mapping[str, str]) -> dict[str, Any]:
@@ -200,10 +204,11 @@ def _typed(name: str, parameters: Mapping[str, inspect.Parameter], texts: Mappin
         if key not in parameters:
             choices = nearest(key, parameters) if parameters else f"{name} has no options."
             raise ValueError(f"Unknown option of {name}: got {key!r}. {choices}")
-    return {key: _value(parameters[key].annotation, text, f"{name}: {key}") for key, text in texts.items()}
+    return {key: typed_value(parameters[key].annotation, text, f"{name}: {key}") for key, text in texts.items()}
 
 
-def _value(hint: Any, text: str, name: str) -> Any:
+def typed_value(hint: Any, text: str, name: str) -> Any:
+    """The value that a text stands for in an option of a type; `name` begins the error where it stands for none."""
     united = typing.get_origin(hint) in (types.UnionType, typing.Union)  # the latter of a Literal or None
     kinds = typing.get_args(hint) if united else (hint,)
     if type(None) in kinds and text.lower() == "none":
@@ -219,9 +224,22 @@ def _value(hint: Any, text: str, name: str) -> Any:
         return text.lower() == "true"
     try:
         return kind(text)
-    except ValueError:
+    except (TypeError, ValueError):
         noun = {"int": "a whole number", "float": "a number"}.get(kind.__name__, kind.__name__)
         raise ValueError(f"{name} must be {noun}, got {text!r}. Example: {'3' if kind is int else '1.2'}.") from None
+
+
+def is_fixed(spec: Spec | Projection) -> bool:
+    """Whether a spec means the same every time: it is text, and no option of it names a file or a model, which may change.
+
+    Those are the options whose value is any text or path, and by default none.
+    """
+    if not isinstance(spec, str):
+        return False
+    name, texts = parse(spec)
+    cls = DECODERS.get(name) or (projection_class(name) if name in PROJECTIONS else None)
+    given = [option for key, option in options(cls).items() if key in texts] if cls else []
+    return not any({str, Path} & {o.annotation, *typing.get_args(o.annotation)} and not o.default for o in given)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -17,15 +17,13 @@ from fastdecode_lib.decoding.auto import Auto
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.choosing import check_fits
 from fastdecode_lib.decoding.window import Window
-from fastdecode_lib.drafts.finding import has_choices, measured_choice, places_of, resolve
+from fastdecode_lib.drafts.finding import has_choices, measured_choice, places_of
 from fastdecode_lib.drafts.places import source_places
 from fastdecode_lib.drafts.sources import Outputs
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.store import times
 from fastdecode_lib.trace import Trace
 
-FROM_FILES = ("file=", "table=", "head=", "model=")
-"""Options that name files or models, which may change between two sessions."""
 SESSIONS = 4
 """Sessions of a model that are kept for later calls."""
 SHOWN = 64
@@ -225,8 +223,7 @@ class Session:
         parsed = registry.decoder(decoder)
         name = decoder if isinstance(decoder, str) else registry.describe(parsed)
         simple = projection == "exact" and not hasattr(parsed, "drafts")
-        typed = isinstance(decoder, str) and isinstance(projection, str)
-        if simple or not typed or any(option in f"{decoder},{projection}" for option in FROM_FILES):
+        if simple or not registry.is_fixed(decoder) or not registry.is_fixed(projection):
             return cls._resolved(model, source, target, parsed, name, projection, limits)
         files = times(places_of(Path(model.checkpoint.folder), model.checkpoint.fingerprint))
         kind = registry.PROJECTIONS.get(str(projection).partition(":")[0])
@@ -297,7 +294,7 @@ class Session:
         files = model.files(source, target, constraints.end, lambda name: drafting(name, model, source, target))
         scoring = model.exact if projection == "exact" else registry.projection(projection, model.network, files)
         if isinstance(decoder, Window):
-            decoder = decoder.with_draft(resolve(decoder.drafts, model.network, files))
+            decoder = decoder.with_draft(decoder.drafts.resolve(model.network, files))
         if isinstance(decoder, Beam):
             decoder = decoder.completed(model.checkpoint.rules)
         check_fits(decoder, model.network)

@@ -4,7 +4,7 @@ import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import fakes
 import numpy as np
@@ -12,11 +12,15 @@ import pytest
 
 import fastdecode_lib
 from fastdecode_lib import compare, load, registry, translate
-from fastdecode_lib.core import Constraints
+from fastdecode_lib.core import Constraints, Model, Projection
 from fastdecode_lib.decoding.jacobi import GaussSeidel
+from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.drafts.sources import FILE_OPTIONS
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.counting import Counted
+from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.runners import events as run_events
+from fastdecode_lib.store import ModelFiles
 from fastdecode_lib.text.languages import UnknownLanguage
 from fastdecode_lib.trace import Trace
 from fastdecode_lib.training import draft_tables
@@ -450,6 +454,39 @@ def test_a_new_table_makes_a_new_session(
     table.save(draft_tables.default_path(first))
     again: Any = Session.of(marian, "en", "de", "window:width=4", max_length=12)
     assert again is not first and again.decoder.drafts.table is not None
+
+
+Style = Literal["a", "b"] | None
+
+
+@pytest.mark.parametrize("hint", [str, str | None, Path | None])
+def test_what_names_a_file_is_read_again(hint: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whatever its option is called, a file may hold something else the next time."""
+
+    class Listed:
+        name, needs = "listed", "nothing"
+
+        @classmethod
+        def make(
+            cls, network: Model, files: ModelFiles, *, words: hint = None, most: int = 5, style: Style = None
+        ) -> Projection:
+            read.append(Path(words).read_text(encoding="utf-8") if words else "")
+            return CompiledExact.make(network, files)
+
+    read: list[str] = []
+    monkeypatch.setitem(registry.PROJECTIONS, "listed", Listed)
+    model = load("tatoeba-small", device="cpu")
+    for text in ("one", "two"):
+        (tmp_path / "words").write_text(text, encoding="utf-8")
+        Session.of(model, "en", "de", "greedy", f"listed:words={tmp_path / 'words'}")
+        Session.of(model, "en", "de", "greedy", "listed:most=3,style=a")
+    assert read == ["one", "", "two"]
+
+
+@pytest.mark.parametrize("option", FILE_OPTIONS)
+def test_every_file_of_a_window_is_read_again(option: str) -> None:
+    assert option in registry.options(Window) and registry.is_fixed("window:width=3")
+    assert not registry.is_fixed(f"window:width=3,{option}=x") and not registry.is_fixed(f"auto:{option}=x")
 
 
 def test_tags_in_front_of_all_texts_name_their_target(marian: TranslationModel) -> None:

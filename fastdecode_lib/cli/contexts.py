@@ -8,8 +8,26 @@ from typing import Any
 
 from fastdecode_lib.cli.common import UsageError, load, print_table, read_lines, write_json
 
-KNOBS = ("clusters", "top", "budget", "rounds", "reading", "skip", "least_count")
-"""Options of ``fit`` that not every projection has."""
+KNOBS: dict[str, dict[str, Any]] = {
+    "clusters": {"type": int, "help": "clustered: default 50; screened: 100"},
+    "top": {"type": int, "help": "best tokens of a context that become active (clustered, screened: default 5)"},
+    "budget": {"type": float, "help": "screened: tokens scored on average (default: 300)"},
+    "rounds": {"type": int, "help": "screened: rounds of algorithm 1"},
+    "reading": {
+        "choices": ("literal", "linear"),
+        "help": "screened: where samples stand in the loss (default: literal)",
+    },
+    "skip": {
+        "action": "store_true",
+        "default": None,
+        "help": "screened: the knapsack goes on after the first token that does not fit (default: it stops)",
+    },
+    "least_count": {
+        "type": int,
+        "help": "clustered: smallest count among a cluster's best tokens to be active in it (default: 1)",
+    },
+}
+"""Options of ``fit`` that not every projection has; those without a line here are given with ``--set``."""
 
 
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
@@ -49,7 +67,9 @@ def _add_fit(commands: Any) -> None:
     fit = commands.add_parser(
         "fit", help="fit clusters and active sets on recorded contexts (Amer et al., Chen et al.)"
     )
-    fit.add_argument("method", help="clustered: by k-means (Amer et al.); screened: learned (Chen et al.)")
+    fit.add_argument(
+        "method", help="clustered: by k-means (Amer et al.); screened: learned (Chen et al.); or a projection of yours"
+    )
     fit.add_argument("--contexts", metavar="DIR", required=True, help="made by fastdecode record")
     fit.add_argument(
         "--out",
@@ -63,23 +83,10 @@ def _add_fit(commands: Any) -> None:
         help="default: a screen for each direction",
     )
     fit.add_argument("--model", default="tatoeba-small", help="model of the contexts (default: tatoeba-small)")
-    fit.add_argument("--clusters", type=int, help="default: 50, learned: 100")
-    fit.add_argument("--top", type=int, help="best tokens of a context that become active (default: 5)")
-    fit.add_argument("--budget", type=float, help="learned: tokens scored on average (default: 300)")
-    fit.add_argument("--rounds", type=int, help="learned: rounds of algorithm 1")
+    for name, described in KNOBS.items():
+        fit.add_argument(f"--{name.replace('_', '-')}", **described)
     fit.add_argument(
-        "--reading", choices=("literal", "linear"), help="learned: where samples stand in the loss (default: literal)"
-    )
-    fit.add_argument(
-        "--skip",
-        action="store_true",
-        default=None,
-        help="learned: the knapsack goes on after the first token that does not fit (default: it stops)",
-    )
-    fit.add_argument(
-        "--least-count",
-        type=int,
-        help="clustered: smallest count among a cluster's best tokens to be active in it (default: 1)",
+        "--set", metavar="key=value,...", help="any option of the projection's fit, such as top=3,iterations=10"
     )
     fit.add_argument("--always", default="end", help="tokens in every set: end, none, or ids as in 0,5 (default: end)")
     fit.add_argument(
@@ -199,7 +206,7 @@ def _recorded(options: argparse.Namespace, feeder: Any, inputs: dict[str, Sequen
 
 
 def _fit(options: argparse.Namespace) -> int:
-    from fastdecode_lib import loading
+    from fastdecode_lib import loading, registry
     from fastdecode_lib.checkpoints.hub import find_checkpoint
     from fastdecode_lib.checkpoints.language import LANGUAGE
     from fastdecode_lib.contexts.fitting import (
@@ -218,6 +225,7 @@ def _fit(options: argparse.Namespace) -> int:
     if not 0 <= options.hold_out < 1:
         raise UsageError(f"--hold-out is a share from 0 to below 1: got {options.hold_out}. Example: --hold-out 0.05.")
     given = {name: value for name in KNOBS if (value := getattr(options, name)) is not None}
+    given |= registry.parse(f"{options.method}:{options.set}")[1] if options.set else {}
     options_of_fit(options.method, given)  # raises before any work
     model: Any
     if find_checkpoint(options.model).family == LANGUAGE:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -54,7 +54,16 @@ def fit_screens(
         )
     from tqdm.auto import tqdm
 
-    return {name: fit(part, **options) for name, part in tqdm(parts.items(), unit="screen", disable=not bar)}
+    bars = tqdm(parts.items(), unit="screen", disable=not bar)
+    return {name: _described(fit(part, **options), part) for name, part in bars}
+
+
+def _described(screen: Screen, contexts: Contexts) -> Screen:
+    """A screen with what `summary` and decoding ask of its ``about``, where ``fit`` did not say it."""
+    about = {"fingerprint": contexts.fingerprint, "contexts": len(contexts)} | screen.about
+    if "scored" not in about:
+        about["scored"] = Precision.of(screen, contexts).scored
+    return replace(screen, about=about)
 
 
 def fitted_projection(method: str) -> Any:
@@ -76,17 +85,23 @@ def options_of_fit(method: str, given: dict[str, Any], common: dict[str, Any] | 
     Parameters
     ----------
     given : dict
-        Options that somebody asked for.
+        Options that somebody asked for; texts become values of the type that ``fit`` names.
     common : dict, optional
         Options for every ``fit`` that has them.
 
     Raises
     ------
     ValueError
-        If the projection does not have an option that was asked for.
+        If the projection does not have an option that was asked for, or a text is no value of it.
     """
     fit, options = fitted_projection(method).fit, dict(given)
-    parameters, hints = inspect.signature(fit).parameters, get_type_hints(fit)
+    hints = get_type_hints(fit)
+
+    def typed(name: str, hint: Any) -> Any:
+        value = options.pop(name)
+        return registry.typed_value(hint, value, f"{method}: {name}") if isinstance(value, str) else value
+
+    parameters = [name for name, p in inspect.signature(fit).parameters.items() if p.kind is p.KEYWORD_ONLY]
     keywords = {name: value for name, value in (common or {}).items() if name in parameters}
     for name in parameters:
         hint = hints.get(name)
@@ -94,10 +109,10 @@ def options_of_fit(method: str, given: dict[str, Any], common: dict[str, Any] | 
             (kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and is_dataclass(kind)), None
         )
         if settings is not None:
-            names = [field.name for field in fields(settings) if field.name in options]
-            keywords[name] = settings(**{field: options.pop(field) for field in names})
+            kinds, names = get_type_hints(settings), [field.name for field in fields(settings) if field.name in options]
+            keywords[name] = settings(**{field: typed(field, kinds[field]) for field in names})
         elif name in options:
-            keywords[name] = options.pop(name)
+            keywords[name] = typed(name, hint)
     if options:
         wrong = ", ".join(f"--{name.replace('_', '-')}" for name in options)
         raise ValueError(f"`fastdecode fit {method}` has no {wrong}. Leave it out.")

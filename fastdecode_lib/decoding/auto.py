@@ -20,6 +20,7 @@ from fastdecode_lib.core import Constraints, Model, Passes, Projection, Source
 from fastdecode_lib.decoding.choosing import check_fits
 from fastdecode_lib.decoding.passes import Accepted, Feed, decode_singly
 from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.drafts.scores import LEXICON
 from fastdecode_lib.drafts.sources import Draft, LateDrafter
 from fastdecode_lib.drafts.table import DraftTable
 
@@ -366,7 +367,7 @@ class Auto(Window):
 
     def bind(self, source: Source, constraints: Constraints, vocabulary: int) -> list[Any]:
         """The drafts of each sentence, prepared when a pass first needs them."""
-        if isinstance(self.drafts.table, DraftTable) and self.drafts.needs_lexicon:
+        if isinstance(self.drafts.table, DraftTable) and LEXICON in self.drafts.parts:
             self.drafts.table.check_sources(np.concatenate([source.row(row).ids[0] for row in range(len(source))]))
         return [
             LateDrafter(partial(self.drafts.bind, source.row(row), constraints, vocabulary, self.candidates))

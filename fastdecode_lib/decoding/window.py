@@ -16,7 +16,7 @@ from fastdecode_lib.core import Constraints, Hypothesis, Kind, Model, Passes, Pr
 from fastdecode_lib.decoding.choosing import check_fits, check_least
 from fastdecode_lib.decoding.passes import Accepted, Feed, Pace, decode_rows
 from fastdecode_lib.decoding.single import NO_DRAFT
-from fastdecode_lib.drafts.sources import AUTO, Candidate, Draft, Drafter
+from fastdecode_lib.drafts.sources import AUTO, FILE_OPTIONS, Candidate, Draft, Drafter
 
 
 @dataclass(frozen=True)
@@ -45,37 +45,27 @@ class Window:
     lossless: ClassVar[bool] = True
 
     @classmethod
-    def of(
-        cls,
-        width: int = 8,
-        draft: str = AUTO,
-        candidates: int = 3,
-        table: str | None = None,
-        model: str | None = None,
-        head: str | None = None,
-    ) -> "Window":
+    def of(cls, width: int = 8, draft: str = AUTO, candidates: int = 3, **files: str | None) -> "Window":
         """A window from options that can be typed.
 
         Parameters
         ----------
         width, draft, candidates
             As above.
-        table : str, optional
-            File of the draft table, as ``fastdecode draft-table`` writes it; by default searched for beside the model.
-        model : str, optional
-            For ``draft="model"``: the model that drafts, by its name for `fastdecode_lib.load`; any with the same vocabularies,
-            such as one that emits two tokens a step (Imamura and Sumita, 2020).
-        head : str, optional
-            File of the draft head, as ``fastdecode draft-head`` writes it; by default searched for beside the model.
+        **files : str, optional
+            What sources read, by the names in `drafts.sources.FILE_OPTIONS`. ``table`` and ``head`` are files, as ``fastdecode
+            draft-table`` and ``draft-head`` write them; by default they are searched for beside the model. ``model`` is the name
+            of the model that drafts with ``draft="model"``: any with the same vocabularies, such as one that emits two tokens a
+            step (Imamura and Sumita, 2020).
         """
-        has_files = (table, model, head) != (None, None, None)
-        return cls(width, Draft(draft, table, model, head) if has_files else draft, candidates)
+        named = any(name is not None for name in files.values())
+        return cls(width, Draft(draft, **files) if named else draft, candidates)  # type: ignore[arg-type]
 
     @property
     def options(self) -> dict[str, Any]:
         """The arguments of `of` that give this window; tables, models and heads that came from no file are None."""
         drafts = self.drafts
-        files = {"table": drafts.table, "model": drafts.model, "head": drafts.head}
+        files = {name: getattr(drafts, name) for name in FILE_OPTIONS}
         typed = {name: value if isinstance(value, str) else None for name, value in files.items()}
         return {"width": self.width, "draft": drafts.written, "candidates": self.candidates} | typed
 
@@ -95,7 +85,7 @@ class Window:
         """One pass of all sentences together; see `core.Decoder.iterate`."""
         check_fits(self, model, source)
         rows = self.sentences(model, source, constraints)
-        watchers = [row.drafter for row in rows] if self.drafts.needs_head else []
+        watchers = [row.drafter for row in rows] if self.drafts.needs("head") else []
         return (yield from decode_rows(rows, model, projection, source, constraints, observe, watchers, self.pace()))
 
     def with_draft(self, draft: Draft) -> "Window":

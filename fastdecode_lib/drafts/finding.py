@@ -3,73 +3,14 @@
 import hashlib
 import warnings
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
-from fastdecode_lib.core import Model
-from fastdecode_lib.drafts.head import FILE, DraftHead, DraftHeadError
+from fastdecode_lib.drafts.head import FILE
 from fastdecode_lib.drafts.head import FORMAT as HEAD
-from fastdecode_lib.drafts.scores import BoundHead
-from fastdecode_lib.drafts.sources import Draft
 from fastdecode_lib.drafts.table import FORMAT as TABLE
-from fastdecode_lib.drafts.table import DraftTable, DraftTableError
+from fastdecode_lib.drafts.table import DraftTable
 from fastdecode_lib.kernels.cpu import processor
-from fastdecode_lib.store import ModelFiles, read_json, read_note, user_cache
-
-
-def resolve(draft: Draft, model: Model, files: ModelFiles) -> Draft:
-    """Complete a draft for a model and direction: load the files that it names, search for those that it does not name.
-
-    Raises
-    ------
-    DraftTableError
-        If a table or head cannot be used, or was made for another model or direction.
-    ValueError
-        If the draft needs a table, head or model that is neither named nor found.
-    """
-    table, head, outputs = draft.table, draft.head, draft.model
-    if draft.wants_table:
-        if table is None:
-            table = files.table()
-        else:
-            table = DraftTable.load(table) if isinstance(table, str) else table
-            _check_table(table, model, files)
-    if draft.needs_head:
-        path = find_head(files.folder, str(files.fingerprint)) if head is None and files.folder else head
-        if path is not None:
-            head = _bound(path if isinstance(path, BoundHead) else DraftHead.load(path), model, files)
-    if isinstance(outputs, str):
-        outputs = files.outputs(outputs)
-    resolved = replace(draft, table=table, head=head, model=outputs, resolved=True)
-    resolved.check(model)
-    return resolved
-
-
-def _check_table(table: DraftTable, model: Model, files: ModelFiles) -> None:
-    """Refuse the table of another model or direction."""
-    table.check_vocabulary(model.outputs[0].vocabulary)
-    source, target = files.direction
-    requested = {"source": source, "target": target, "fingerprint": files.fingerprint}
-    recorded = {name: table.about.get(name) for name in requested}
-    if any(recorded[name] not in (None, value) for name, value in requested.items()):
-        raise DraftTableError(
-            f"The draft table was made for {recorded['source']}-{recorded['target']} by the model "
-            f"{recorded['fingerprint']}: got {source}-{target} of {files.fingerprint}. Name that direction's table, or leave "
-            "it out to have it found."
-        )
-
-
-def _bound(head: DraftHead | BoundHead, model: Model, files: ModelFiles) -> BoundHead:
-    """A head bound to the model's output rows for the direction's target language."""
-    target = files.direction[1]
-    trained_head, bound = (head.head, head) if isinstance(head, BoundHead) else (head, None)
-    fingerprints = (files.fingerprint,) if bound is None else (None, files.fingerprint)
-    if trained_head.about.get("fingerprint") not in fingerprints:
-        raise DraftHeadError(
-            f"The draft head was trained on the model {trained_head.about.get('fingerprint')}: got {files.fingerprint}. Name that "
-            "model's head, or leave it out to have it found."
-        )
-    return bound if bound is not None and bound.target == target else BoundHead(trained_head, model.outputs[0], target)
+from fastdecode_lib.store import read_json, read_note, user_cache
 
 
 def table_beside(folder: Path, fingerprint: str, direction: tuple[str | None, str | None]) -> DraftTable | None:

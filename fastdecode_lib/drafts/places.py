@@ -82,5 +82,5 @@ def source_places(draft: Draft, source: Source) -> list[SourcePlaces]:
     """One `SourcePlaces` for each row of a batch; an empty list if no draft comes from the source."""
     if draft.parts.isdisjoint((LEXICON, COPIED, LOOKED_UP)):
         return []
-    table = draft.table if draft.needs_lexicon and isinstance(draft.table, DraftTable) else None
+    table = draft.table if LEXICON in draft.parts and isinstance(draft.table, DraftTable) else None
     return [SourcePlaces(source.ids[row, :length], table) for row, length in enumerate(source.lengths)]

@@ -16,15 +16,18 @@ sum of scores written with ``+``::
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from fastdecode_lib.core import Constraints, Model, Source
+from fastdecode_lib.drafts.finding import find_head
+from fastdecode_lib.drafts.head import DraftHead, DraftHeadError
 from fastdecode_lib.drafts.scores import HEAD, LEXICON, NGRAM, SCORES, BoundHead, Scores, Scratch, scratch_of
-from fastdecode_lib.drafts.table import DraftTable
+from fastdecode_lib.drafts.table import DraftTable, DraftTableError
+from fastdecode_lib.store import ModelFiles
 
 AUTO = "auto"
 MODEL = "model"
@@ -49,12 +52,12 @@ class DraftSource(Protocol):
         ...
 
     def tokens(self, before: list[int], settled: int, count: int) -> list[int]:
-        """Tokens for the next slots, from 1 to `count` of them as is convenient, none if there is none for the first."""
+        """Tokens for the next slots, at least one and at most `count`; an empty list if there is none for the first slot."""
         token = self.token(before, settled)
         return [token] if token >= 0 else []
 
     def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
-        """Learn from the tokens that a pass chose: the first `settled` of them now end `output`, the others are unsettled."""
+        """Learn from a pass: ``chosen[:settled]`` are now the last tokens of `output`, ``chosen[settled:]`` may still change."""
         return
 
     def begin(self, vectors: np.ndarray) -> None:
@@ -263,9 +266,99 @@ class LateDrafter(Drafter):
         super().see(hidden)
 
 
+def _load_table(table: DraftTable | str | None, model: Model, files: ModelFiles) -> DraftTable | None:
+    """The table of a model and direction: the one that is given, unless it is another's, or the one that is found."""
+    if table is None:
+        return files.table()
+    table = DraftTable.load(table) if isinstance(table, str) else table
+    table.check_vocabulary(model.outputs[0].vocabulary)
+    source, target = files.direction
+    requested = {"source": source, "target": target, "fingerprint": files.fingerprint}
+    recorded = {name: table.about.get(name) for name in requested}
+    if any(recorded[name] not in (None, value) for name, value in requested.items()):
+        raise DraftTableError(
+            f"The draft table was made for {recorded['source']}-{recorded['target']} by the model "
+            f"{recorded['fingerprint']}: got {source}-{target} of {files.fingerprint}. Name that direction's table, or leave "
+            "it out to have it found."
+        )
+    return table
+
+
+def _load_head(head: BoundHead | str | None, model: Model, files: ModelFiles) -> BoundHead | None:
+    """The head that is given, or the one that is found, bound to the model's output rows for the target language."""
+    path = find_head(files.folder, str(files.fingerprint)) if head is None and files.folder else head
+    if path is None:
+        return None
+    bound, trained_head = (path, path.head) if isinstance(path, BoundHead) else (None, DraftHead.load(path))
+    fingerprints = (files.fingerprint,) if bound is None else (None, files.fingerprint)
+    if trained_head.about.get("fingerprint") not in fingerprints:
+        raise DraftHeadError(
+            f"The draft head was trained on the model {trained_head.about.get('fingerprint')}: got {files.fingerprint}. Name that "
+            "model's head, or leave it out to have it found."
+        )
+    target = files.direction[1]
+    return bound if bound is not None and bound.target == target else BoundHead(trained_head, model.outputs[0], target)
+
+
+@dataclass(frozen=True)
+class FileOption:
+    """A file or model that sources read, as an option of a window.
+
+    Attributes
+    ----------
+    sources : tuple of str
+        Names of the sources that read it; `AUTO` if the automatic draft takes it where there is one.
+    load : callable
+        From the option's value (the text that was typed, an object, or None), the model and its files, what the sources read;
+        None where there is nothing.
+    purpose, example : str
+        Beginning of the error where no source reads it, and a draft that does.
+    missing : str
+        What is missing, and what to do, in the error where a source does not have it.
+    check : callable
+        Refuses an object that was made for another model.
+    """
+
+    sources: tuple[str, ...]
+    load: Callable[[Any, Model, ModelFiles], Any]
+    purpose: str
+    example: str
+    missing: str
+    check: Callable[[Any, Model], None] = lambda loaded, model: None
+
+
+FILE_OPTIONS = {
+    "table": FileOption(
+        (AUTO, NGRAM, LEXICON),
+        _load_table,
+        "A table is read by ngram and lexicon",
+        "ngram+lexicon",
+        "a draft table, got none for this model and direction. Make one with `fastdecode draft-table`, or use "
+        "draft=recycled/pad.",
+        lambda table, model: table.check_vocabulary(model.outputs[0].vocabulary),
+    ),
+    MODEL: FileOption(
+        (MODEL,),
+        lambda drafter, model, files: files.outputs(drafter) if isinstance(drafter, str) else drafter,
+        "A model drafts for draft=model",
+        "model",
+        "a model that drafts, got none. Name it: window:draft=model,model=bidirectional.",
+    ),
+    "head": FileOption(
+        (HEAD,),
+        _load_head,
+        "A head is used by the draft head",
+        "ngram+lexicon+head",
+        "a draft head, got none for this model. Train one with `fastdecode draft-head`, or use draft=recycled/pad.",
+        lambda head, model: head.head.check_fits(int(model.outputs[0].weight.shape[1]), model.outputs[0].vocabulary),
+    ),
+}
+"""Options that name files and models, by the field of `Draft` that holds them."""
+
+
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """The sources of drafts as written (see the head of this file), with the table, head or model that they read.
+    """The sources of drafts as written (see the head of this file), with the files that they read (see `FILE_OPTIONS`).
 
     Attributes
     ----------
@@ -275,7 +368,7 @@ class Draft:
     model : callable that gives another model's outputs, or the name of a model
     head : BoundHead, or the file of a draft head
     resolved : bool
-        Whether `drafts.finding.resolve` has loaded and checked it for a model.
+        Whether `resolve` has loaded and checked it for a model.
     """
 
     written: str = AUTO
@@ -285,14 +378,12 @@ class Draft:
     resolved: bool = False
 
     def __post_init__(self) -> None:
-        for name, used, reads, draft in (  # raises for an invalid draft, too
-            ("table", self.wants_table, "A table is read by ngram and lexicon", "ngram+lexicon"),
-            ("head", self.needs_head, "A head is used by the draft head", "ngram+lexicon+head"),
-            ("model", self.needs_model, "A model drafts for draft=model", "model"),
-        ):
-            if isinstance(value := getattr(self, name), str) and not used:
+        for name, option in FILE_OPTIONS.items():
+            wanted = self.wants(name)  # raises for an invalid draft, too
+            if isinstance(value := getattr(self, name), str) and not wanted:
                 raise ValueError(
-                    f"{reads} only: got draft={self.written!r} with {name}={value!r}. Leave {name} out, or use draft={draft}."
+                    f"{option.purpose} only: got draft={self.written!r} with {name}={value!r}. Leave {name} out, or use "
+                    f"draft={option.example}."
                 )
 
     def __repr__(self) -> str:
@@ -309,30 +400,32 @@ class Draft:
         """The names of all sources."""
         return frozenset(source for sources in self.candidates for name in sources for source in name.split("+"))
 
-    @property
-    def wants_table(self) -> bool:
-        """Whether a draft table would be used."""
-        return self.written == AUTO or self.needs_table
+    def needs(self, option: str) -> bool:
+        """Whether a source reads the file or model of an option; without it, drafting is impossible."""
+        return not self.parts.isdisjoint(FILE_OPTIONS[option].sources)
 
-    @property
-    def needs_table(self) -> bool:
-        """Whether drafting is impossible without a draft table."""
-        return not self.parts.isdisjoint((NGRAM, LEXICON))
+    def wants(self, option: str) -> bool:
+        """Whether the file or model of an option would be used if there were one."""
+        return self.written in FILE_OPTIONS[option].sources or self.needs(option)
 
-    @property
-    def needs_lexicon(self) -> bool:
-        """Whether a draft table's lexicon is used."""
-        return LEXICON in self.parts
+    def resolve(self, model: Model, files: ModelFiles) -> "Draft":
+        """The draft for a model and direction: with the files that it names loaded, and those that it does not name found.
 
-    @property
-    def needs_head(self) -> bool:
-        """Whether a draft head is used."""
-        return HEAD in self.parts
-
-    @property
-    def needs_model(self) -> bool:
-        """Whether another model drafts."""
-        return MODEL in self.parts
+        Raises
+        ------
+        DraftTableError
+            If a table or head cannot be used, or was made for another model or direction.
+        ValueError
+            If the draft needs a table, head or model that is neither named nor found.
+        """
+        loaded = {
+            name: option.load(getattr(self, name), model, files)
+            for name, option in FILE_OPTIONS.items()
+            if self.wants(name)
+        }
+        resolved = replace(self, **loaded, resolved=True)
+        resolved.check(model)
+        return resolved
 
     def branches(self, pool: int) -> int:
         """Number of candidates beside the first, at most, if a pool proposes `pool` of them."""
@@ -346,40 +439,23 @@ class Draft:
         ValueError
             If a draft table, a draft head or a model that drafts is missing, or belongs to another model.
         """
-        if self.needs_model and not callable(self.model):
-            raise ValueError(
-                f"The draft {self.written!r} needs a model that drafts, got none. Name it: "
-                "window:draft=model,model=bidirectional."
-            )
-        if self.needs_head:
-            self._check_head(model)
-        if not self.needs_table:
-            return
-        if not isinstance(self.table, DraftTable):
-            raise ValueError(
-                f"The draft {self.written!r} needs a draft table, got none for this model and direction. Make one with "
-                "`fastdecode draft-table`, or use draft=recycled/pad."
-            )
-        self.table.check_vocabulary(model.outputs[0].vocabulary)
-
-    def _check_head(self, model: Model) -> None:
-        if not hasattr(model, "source_vectors"):
+        if self.needs("head") and not hasattr(model, "source_vectors"):
             raise ValueError(
                 f"The draft {self.written!r} needs a model that shows its source's vectors: got {type(model).__name__}. Use "
                 "draft=ngram+lexicon."
             )
-        if not isinstance(self.head, BoundHead):
-            raise ValueError(
-                f"The draft {self.written!r} needs a draft head, got none for this model. Train one with `fastdecode "
-                "draft-head`, or use draft=recycled/pad."
-            )
-        self.head.head.check_fits(int(model.outputs[0].weight.shape[1]), model.outputs[0].vocabulary)
+        for name, option in FILE_OPTIONS.items():
+            if self.needs(name):
+                loaded = getattr(self, name)
+                if loaded is None or isinstance(loaded, str):
+                    raise ValueError(f"The draft {self.written!r} needs {option.missing}")
+                option.check(loaded, model)
 
     def bind(self, source: Source, constraints: Constraints, vocabulary: int, pool: int) -> list[Drafter]:
         """The drafts of each sentence of a batch for a target vocabulary; a pool proposes at most `pool` candidates."""
-        scratch = scratch_of(vocabulary) if self.needs_table or self.needs_head else None
+        scratch = scratch_of(vocabulary) if self.needs("table") or self.needs("head") else None
         outputs: Sequence[Sequence[int]] = [()] * len(source)
-        if self.needs_model and callable(self.model):
+        if self.needs(MODEL) and callable(self.model):
             outputs = self.model(source)
         return [
             self._bind_row(source.ids[row, :length], constraints, vocabulary, scratch, outputs[row], pool)

@@ -30,23 +30,17 @@ from fastdecode_lib.hf.generating import CustomGenerate
 
 
 def window(
-    width: int | None = None,
-    draft: str = "auto",
-    candidates: int = 3,
-    table: str | None = None,
-    model: str | None = None,
-    head: str | None = None,
-    *,
-    packed: bool = True,
+    width: int | None = None, draft: str = "auto", candidates: int = 3, *, packed: bool = True, **files: str | None
 ) -> "CustomGenerate":
     """`decoding.window.Window`, as `Window.of`; without arguments, the fastest decoder known for the model and batch size.
 
-    That is the choice of `fastdecode speedup` on this machine, or else `decoding.auto.Auto` if there is a draft table, or else
-    greedy decoding, with one warning.
+    `files` are those of `Window.of`: ``table``, ``head``, ``model`` and any others. The fastest decoder known is the choice of
+    `fastdecode speedup` on this machine, or else `decoding.auto.Auto` if there is a draft table, or else greedy decoding, with one
+    warning.
     """
-    if width is None and (draft, candidates, table, model, head) == ("auto", 3, None, None, None):
+    if width is None and (draft, candidates) == ("auto", 3) and not any(files.values()):
         return CustomGenerate(None, packed)
-    return decoder(Window.of(8 if width is None else width, draft, candidates, table, model, head), packed=packed)
+    return decoder(Window.of(8 if width is None else width, draft, candidates, **files), packed=packed)
 
 
 def jacobi(ratio: float = 1.2, extra: int = 5, *, packed: bool = True) -> "CustomGenerate":

@@ -15,7 +15,7 @@ from fastdecode_lib.core import Source
 from fastdecode_lib.decoding.auto import Auto
 from fastdecode_lib.decoding.autoregressive import Greedy
 from fastdecode_lib.decoding.window import Window
-from fastdecode_lib.drafts.finding import directions_with_tables, measured_choice, places_in_cache, resolve
+from fastdecode_lib.drafts.finding import directions_with_tables, measured_choice, places_in_cache
 from fastdecode_lib.hf.rows import Row
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.store import ModelFiles
@@ -124,7 +124,7 @@ class Drafting:
         draft = getattr(decoder, "drafts", None)
         if draft is None or draft.resolved:
             return decoder
-        if draft.needs_head and not self.vectors:
+        if draft.needs("head") and not self.vectors:
             raise ValueError(
                 f"A draft head needs the model's hidden vectors: got {type(self.module).__name__}, which runs through its own "
                 f"forward, with draft={draft.written!r}. Use draft=ngram+lexicon."
@@ -135,13 +135,13 @@ class Drafting:
             if draft.table is not None:
                 table, draft = draft.table, replace(draft, table=None)
                 files = replace(files, table=lambda: table)
-            self.found[key] = decoder.with_draft(resolve(draft, self.network, files))
+            self.found[key] = decoder.with_draft(draft.resolve(self.network, files))
         return self.found[key]
 
     def watchers(self, decoder: Any, rows: Sequence[Row], memory: Any) -> list[Any]:
         """Observers of the network's vectors for each row: the drafters that use a head."""
         draft = getattr(decoder, "drafts", None)
-        if draft is None or not draft.needs_head:
+        if draft is None or not draft.needs("head"):
             return []
         sentences: list[Any] = [row.sentence for row in rows]
         drafters = [sentence.drafter for sentence in sentences]

@@ -261,7 +261,7 @@ def random_head(random: np.random.Generator) -> BoundHead:
 def drafted(decoder: Decoder, case: Case) -> Decoder:
     """A decoder for a case: if it needs a draft model, it gets one whose outputs are `half_right`."""
     draft: Any = getattr(decoder, "drafts", None)
-    if draft is None or not draft.needs_model or draft.model is not None:
+    if draft is None or not draft.needs("model") or draft.model is not None:
         return decoder
     return replace(decoder, draft=replace(draft, model=partial(half_right, case)))  # type: ignore[type-var]
 

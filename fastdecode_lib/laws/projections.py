@@ -5,14 +5,20 @@ They run on every projection of the registry that needs no file of its own and w
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from fastdecode_lib import registry
+from fastdecode_lib.contexts.feeding import Translations
+from fastdecode_lib.contexts.fitting import fit_screens, options_of_fit
+from fastdecode_lib.contexts.recording import record
 from fastdecode_lib.core import MissingExtra, Scorer, drain
 from fastdecode_lib.decoding.autoregressive import Greedy
 from fastdecode_lib.laws.cases import LawBroken
-from fastdecode_lib.loading import load
+from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.projections.screens import save_screens, screens_path
 from fastdecode_lib.translation import Session
 
 SENTENCES = ("Where did you buy this book about the history of the city?", "Please close the window.")
@@ -43,12 +49,20 @@ class ProjectionCase:
 
 
 def projection_cases(spec: str) -> Iterator[ProjectionCase]:
-    """A case for each sentence; none for a projection that reads a file of its own, or a package that is not installed."""
-    if registry.projection_class(spec.partition(":")[0]).needs == "file":
+    """A case for each sentence; none for a projection that reads a file of its own, or a package that is not installed.
+
+    A projection whose screens do not come with the model is fitted on the contexts of the sentences.
+    """
+    name = spec.partition(":")[0]
+    needs = registry.projection_class(name).needs
+    if needs == "file":
         return
     model = load("tatoeba-small", device="cpu", engine="compiled")
     try:
-        session = Session.of(model, "en", "de", Greedy.name, spec)
+        if needs == "screens" and not screens_path(Path(model.checkpoint.folder), name).is_dir():
+            session = _fitted_session(model, spec, name)
+        else:
+            session = Session.of(model, "en", "de", Greedy.name, spec)
     except MissingExtra:
         return
     prefix = np.array([session.constraints.prefix])
@@ -59,6 +73,15 @@ def projection_cases(spec: str) -> Iterator[ProjectionCase]:
         (hidden,) = model.network.step(state, np.concatenate([prefix[:, -1:], [output.tokens[:-1]]], axis=1))
         scorers = session.projection.bind(source), model.exact.bind(source)
         yield ProjectionCase(spec, *scorers, hidden, model.network.outputs[0].vocabulary)
+
+
+def _fitted_session(model: TranslationModel, spec: str, name: str) -> Session:
+    """A session whose screens were fitted on the contexts of the sentences, in two clusters if ``fit`` asks for a number."""
+    with TemporaryDirectory() as folder:
+        contexts = record(Translations(model), {"en-de": SENTENCES}, f"{folder}/contexts")
+        few = options_of_fit(name, {}, {"clusters": 2})
+        save_screens(fit_screens(contexts, name, **few), f"{folder}/screens")
+        return Session.of(model, "en", "de", Greedy.name, f"{spec}{',' if ':' in spec else ':'}file={folder}/screens")
 
 
 def best_come_first(case: ProjectionCase) -> None:

@@ -23,7 +23,7 @@ from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.exact_compiled import output_matrix
 from fastdecode_lib.projections.learning_to_screen import Learning, Reading
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
-from fastdecode_lib.projections.screens import Screen, load_screens, save_screens
+from fastdecode_lib.projections.screens import Screen, ScreenProjection, load_screens, save_screens
 from fastdecode_lib.runners import runner
 from fastdecode_lib.translation import Session
 
@@ -246,6 +246,51 @@ def test_every_knob_of_either_method_goes_by_option(contexts: Contexts, tmp_path
         assert kept(found) == kept(fit_screens(contexts, "screened", budget=40, learning=learning))
         assert all((screen.about["reading"], screen.about["skip"]) == (reading, skip) for screen in found.values())
     assert kept(linear) != kept(literal) != kept(skipping)
+
+
+def test_any_keyword_of_a_fit_is_set(
+    contexts: Contexts, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fitted(method: str, *more: str) -> dict[str, Screen]:
+        told = ["fit", method, "--contexts", str(contexts.folder), "--out", str(tmp_path / method), "--always", "none"]
+        assert cli.main([*told, *more]) == 0, capsys.readouterr().err
+        return load_screens(tmp_path / method)
+
+    for screen in fitted("clustered", "--clusters", "8", "--set", "iterations=1,top=2").values():
+        assert [screen.about[name] for name in ("clusters", "iterations", "top")] == [8, 1, 2]
+    for screen in fitted("screened", "--set", "clusters=5,rate=3.5,reading=linear", "--rounds", "1").values():
+        assert [screen.about[name] for name in ("clusters", "rate", "reading", "rounds")] == [5, 3.5, "linear", 1]
+
+    class Whole(ScreenProjection):
+        """Says nothing of how it was made."""
+
+        name = "whole"
+
+        @staticmethod
+        def fit(contexts: Contexts, *, kept: bool = False) -> Screen:
+            tokens = np.arange(contexts.vocabulary if kept else 9)
+            return Screen(
+                "whole", np.zeros((1, contexts.width), np.float32), ActiveSets.of([tokens], contexts.vocabulary)
+            )
+
+    monkeypatch.setitem(registry.PROJECTIONS, "whole", Whole)
+    capsys.readouterr()
+    screens = fitted("whole", "--set", "kept=true")
+    said, vocabulary = capsys.readouterr().out, contexts.vocabulary
+    assert f"1 clusters; a context scores {vocabulary:,.1f} tokens on average, 100.0% of the vocabulary" in said
+    for name, screen in screens.items():
+        number = len(contexts.where(direction=name))
+        assert screen.about == {"fingerprint": contexts.fingerprint, "contexts": number, "scored": vocabulary}
+    for method, wrong, message in (
+        ("clustered", "kept=true", "`fastdecode fit clustered` has no --kept. Leave it out."),
+        ("clustered", "iterations=x", "clustered: iterations must be a whole number, got 'x'. Example: 3."),
+        ("screened", "reading=none", "screened: reading: got 'none'. Use one of literal, linear."),
+        ("screened", "points=3", "screened: points must be ndarray, got '3'."),
+        ("screened", "points", "An option is written key=value: got 'points'"),
+    ):
+        told = ["fit", method, "--contexts", str(contexts.folder), "--out", str(tmp_path / "none"), "--set", wrong]
+        assert cli.main(told) == 2
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("method", ["clustered", "screened"])

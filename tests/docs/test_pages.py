@@ -2,15 +2,20 @@
 
 import json
 import re
+import shlex
+import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 from test_site import NOTEBOOKS, ROOT, count, playing
 
+from fastdecode_lib import cli, registry
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts import sources
+from fastdecode_lib.laws import projections
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 
@@ -66,10 +71,97 @@ def test_a_picture_in_two_themes_follows_the_page() -> None:
     assert home.count(playing.PICTURE_CLASS) == 1 and "<picture" not in home
 
 
+def shown_code(page: str, language: str) -> list[str]:
+    """The pieces of code of a language on a page, without their indent."""
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    return [textwrap.dedent(code) for code in re.findall(rf"^ *```{language}\n(.*?)^ *```$", text, re.S | re.M)]
+
+
+def patched(text: str, change: str) -> str:
+    """A text after a change, which is written as lines that begin with "-", "+" or a space."""
+    lines = change.splitlines(keepends=True)
+    before, after = ("".join(line[1:] for line in lines if line[0] in kinds) for kinds in ("- ", "+ "))
+    assert text.count(before) == 1, before
+    return text.replace(before, after)
+
+
+WITH_PHRASES = """
+import importlib.util, sys
+from pathlib import Path
+
+class Patched:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "fastdecode_lib.drafts.sources":
+            return importlib.util.spec_from_file_location(name, sys.argv[1])
+
+sys.meta_path.insert(0, Patched)
+
+import fastdecode_lib
+from fastdecode_lib import hf, registry
+from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.drafts.sources import Draft
+from fastdecode_lib.laws.cases import random_case
+from fastdecode_lib.laws.decoders import DECODER_LAWS
+
+file, model = Path(sys.argv[2]), fastdecode_lib.load("tatoeba-small", device="cpu")
+spec = f"window:width=4,draft=phrases/recycled,phrases={file}"
+
+def translated(**options):
+    text = "Where did you buy this book about the history of the city?"
+    done = fastdecode_lib.translate(model, text, source="en", target="de", verify=True, **options)
+    assert done.trace.greedy["identical"]
+    return done, {origin for row in done.trace.iterations for origin in row.origins}
+
+greedy, _ = translated(decoder="greedy")
+file.write_text(greedy.text, encoding="utf-8")
+found, origins = translated(decoder=spec)
+assert "phrases" in origins and found.trace.calls < greedy.trace.calls
+file.write_text("nothing", encoding="utf-8")
+assert "phrases" not in translated(decoder=spec)[1], "the file is read again"
+
+made = hf.window(4, "phrases/recycled", phrases=str(file)).decoder
+assert made.drafts.phrases == str(file) and registry.describe(made) == spec
+for wrong, message in (
+    ("window:draft=phrases", "needs a file of phrases, got none. Name it"),
+    ("window:draft=pad,phrases=x", "Phrases are read by phrases only: got draft='pad' with phrases='x'. Leave phrases out"),
+    ("window:phrase=x", "Unknown option of window: got 'phrase'. Did you mean 'phrases'"),
+):
+    try:
+        translated(decoder=wrong)
+    except ValueError as error:
+        assert message in str(error), error
+    else:
+        raise AssertionError(wrong)
+
+window = Window(4, Draft("phrases/recycled", phrases={(a, b): 3 + (a + b) % 10 for a in range(13) for b in range(13)}))
+for seed in range(20):
+    for law in DECODER_LAWS:
+        law(window, random_case(seed))
+"""
+
+
+def test_the_source_that_reads_a_file_takes_the_edits_that_are_shown(tmp_path: Path) -> None:
+    _, code = shown_code("add_draft", "python")
+    text = Path(sources.__file__).read_text(encoding="utf-8").replace("class Pool:\n", f"{code}\n\nclass Pool:\n")
+    changes = shown_code("add_draft", "diff")
+    assert len(changes) == 4
+    for change in changes:
+        text = patched(text, change)
+    (tmp_path / "sources.py").write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_PHRASES, tmp_path / "sources.py", tmp_path / "phrases.txt"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_source_of_drafts_that_is_shown_works(monkeypatch: pytest.MonkeyPatch) -> None:
     import fastdecode_lib
 
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "add_draft.md").read_text(encoding="utf-8"), re.S)
+    code, _ = shown_code("add_draft", "python")
     names: dict[str, Any] = {"__name__": "shown"}
     monkeypatch.setitem(sys.modules, "shown", sys)  # where dataclasses look for a class's module
     exec(code, names)
@@ -87,6 +179,29 @@ def test_the_source_of_drafts_that_is_shown_works(monkeypatch: pytest.MonkeyPatc
     )
     assert done.trace.greedy and done.trace.greedy["identical"]
     assert "echo" in {origin for row in done.trace.iterations for origin in row.origins}
+
+
+def test_the_projection_that_is_shown_works(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, own_test = shown_code("add_projection", "python")
+    names: dict[str, Any] = {"__name__": "shown"}
+    exec(file, names)
+    monkeypatch.setitem(registry.PROJECTIONS, "frequent", names["Frequent"])
+    for case in projections.projection_cases("frequent"):
+        for law in projections.PROJECTION_LAWS:
+            law(case)
+    exec(own_test, names)
+    names["test_with_every_token_it_equals_exact"](tmp_path)
+    (tmp_path / "en.txt").write_text("\n".join(projections.SENTENCES), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(
+        "^fastdecode (record|fit|translate) (.*)$", (ROOT / "docs/add_projection.md").read_text(), re.M
+    )
+    for command, options in commands:
+        assert cli.main([command, *shlex.split(options)]) == 0, command
+    assert [command for command, _ in commands] == ["record", "fit", "translate"]
+    assert "a context scores 150.0 tokens on average" in capsys.readouterr().out
 
 
 def test_no_page_asks_another_place() -> None:

@@ -1,15 +1,21 @@
 """Every projection of the registry keeps the laws, and each law catches a scorer that breaks it."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fastdecode_lib import registry
-from fastdecode_lib.core import Candidates
+from fastdecode_lib.contexts.shards import Contexts
+from fastdecode_lib.core import Candidates, Model
 from fastdecode_lib.laws import projections
 from fastdecode_lib.laws.cases import LawBroken
+from fastdecode_lib.projections.active_sets import ActiveSets
+from fastdecode_lib.projections.clustering import Clustered, fit_clustered
+from fastdecode_lib.projections.screens import Screen, ScreenProjection
+from fastdecode_lib.store import ModelFiles
 
 
 @pytest.mark.parametrize("spec", [*registry.PROJECTIONS, "clustered:precision=int8"])
@@ -20,6 +26,56 @@ def test_projections_keep_the_laws(spec: str) -> None:
     for law in projections.PROJECTION_LAWS:
         for case in cases:
             law(case)
+
+
+class Frequent(ScreenProjection):
+    """The most frequent tokens of the contexts; a projection that nobody has fitted."""
+
+    name = "frequent"
+
+    @staticmethod
+    def fit(contexts: Contexts, *, keep: int = 40) -> Screen:
+        counts = np.bincount(
+            np.concatenate([block.labels.ravel() for block in contexts.blocks()]), minlength=contexts.vocabulary
+        )
+        sets = ActiveSets.of([np.argsort(-counts, kind="stable")[:keep]], contexts.vocabulary)
+        return Screen("frequent", np.zeros((1, contexts.width), np.float32), sets)
+
+
+class ClusteredAgain(Clustered):
+    """A fit that asks for more clusters than two sentences have contexts, unless it is given a number."""
+
+    name = "again"
+
+    @staticmethod
+    def fit(contexts: Contexts, *, clusters: int = 500) -> Screen:
+        return replace(fit_clustered(contexts, clusters=clusters), method="again")
+
+
+@pytest.mark.parametrize("projection", [Frequent, ClusteredAgain])
+def test_a_projection_without_screens_is_fitted_for_the_laws(
+    projection: type[ScreenProjection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(registry.PROJECTIONS, projection.name, projection)
+    for spec in (projection.name, f"{projection.name}:precision=int8"):
+        cases = list(projections.projection_cases(spec))
+        assert len(cases) == len(projections.SENTENCES)
+        for law in projections.PROJECTION_LAWS:
+            for case in cases:
+                law(case)
+
+
+def test_the_laws_catch_a_fitted_projection(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Backwards(Frequent):
+        @classmethod
+        def make(cls, model: Model, files: ModelFiles, *, file: str | None = None) -> Any:
+            right = super().make(model, files, file=file)
+            return SimpleNamespace(name=cls.name, bind=lambda source: WorstFirst(right.bind(source), np.zeros(0)))
+
+    monkeypatch.setitem(registry.PROJECTIONS, "frequent", Backwards)
+    for case in projections.projection_cases("frequent"):
+        with pytest.raises(LawBroken, match=r"frequent: candidates"):
+            projections.best_come_first(case)
 
 
 class Twin:

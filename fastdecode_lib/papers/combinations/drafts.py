@@ -97,8 +97,8 @@ def _table_and_head(model: TranslationModel) -> tuple[DraftTable, DraftHead]:
 def _session(model: TranslationModel, window: Window, table: DraftTable, head: DraftHead) -> Session:
     """A session with a window that drafts from this table and head."""
     draft = window.drafts
-    bound_head = BoundHead(head, model.network.outputs[0], DIRECTION[1]) if draft.needs_head else None
-    draft = replace(draft, table=replace(table, about={}) if draft.wants_table else None, head=bound_head)
+    bound_head = BoundHead(head, model.network.outputs[0], DIRECTION[1]) if draft.needs("head") else None
+    draft = replace(draft, table=replace(table, about={}) if draft.wants("table") else None, head=bound_head)
     return Session.of(model, *DIRECTION, replace(window, draft=draft))
 
 

@@ -357,7 +357,7 @@ def drafts(run: ThreadedRun, *, specs: Sequence[str] = DRAFTS) -> pd.DataFrame:
 def _has_table(session: Session) -> bool:
     """Whether a decoder that needs a draft table has one."""
     draft = getattr(session.decoder, "drafts", None)
-    return draft is None or draft.table is not None or not draft.needs_table
+    return draft is None or draft.table is not None or not draft.needs("table")
 
 
 VARIANTS = (("padding", "none"), ("runner_up", "none"), ("padding", "shuffled"), ("padding", "random_weights"))

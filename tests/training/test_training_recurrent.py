@@ -304,12 +304,13 @@ def test_an_untrained_preset_names_its_command(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)  # without build/train
     record = Record("sharp-s2", "0123456789abcdef", NOT_SHIPPED, "fastdecode train sharp-s2")
     monkeypatch.setattr(hub, "read_manifest", lambda: [record])
+    monkeypatch.setattr(hub, "find_weights", lambda name: None)
     with pytest.raises(
         CheckpointError, match=r"'sharp-s2' does not come .* Run `fastdecode train sharp-s2 --data DIR`, then .*/best"
     ):
         load("sharp-s2")
-    with pytest.raises(CheckpointError, match=r"got 'quadruple'\..*`fastdecode train` lists what can be trained"):
-        load("quadruple")
+    with pytest.raises(CheckpointError, match=r"got 'sharp-s6'\..*`fastdecode train` lists what can be trained"):
+        load("sharp-s6")
 
 
 def test_presets_are_the_systems_and_an_ensemble_shares_its_shape() -> None:

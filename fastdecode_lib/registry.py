@@ -214,6 +214,8 @@ def typed_value(hint: Any, text: str, name: str) -> Any:
     if type(None) in kinds and text.lower() == "none":
         return None
     kind = next(k for k in kinds if k is not type(None))
+    if kind not in (str, int, float, bool, Path) and typing.get_origin(kind) is not typing.Literal:
+        raise ValueError(f"{name} cannot be typed: got {text!r} for {hint}. Leave it out, or set it in Python.")
     if typing.get_origin(kind) is typing.Literal:
         if text not in typing.get_args(kind):
             raise ValueError(f"{name}: got {text!r}. {nearest(text, typing.get_args(kind))}")
@@ -224,22 +226,23 @@ def typed_value(hint: Any, text: str, name: str) -> Any:
         return text.lower() == "true"
     try:
         return kind(text)
-    except (TypeError, ValueError):
-        noun = {"int": "a whole number", "float": "a number"}.get(kind.__name__, kind.__name__)
-        raise ValueError(f"{name} must be {noun}, got {text!r}. Example: {'3' if kind is int else '1.2'}.") from None
+    except ValueError:
+        noun, example = ("a whole number", 3) if kind is int else ("a number", 1.2)
+        raise ValueError(f"{name} must be {noun}, got {text!r}. Example: {example}.") from None
 
 
 def is_fixed(spec: Spec | Projection) -> bool:
     """Whether a spec means the same every time: it is text, and no option of it names a file or a model, which may change.
 
-    Those are the options whose value is any text or path, and by default none.
+    Those are the options whose value is a path, or any text where no other text is the default.
     """
     if not isinstance(spec, str):
         return False
     name, texts = parse(spec)
     cls = DECODERS.get(name) or (projection_class(name) if name in PROJECTIONS else None)
     given = [option for key, option in options(cls).items() if key in texts] if cls else []
-    return not any({str, Path} & {o.annotation, *typing.get_args(o.annotation)} and not o.default for o in given)
+    kinds = [(option, {option.annotation, *typing.get_args(option.annotation)}) for option in given]
+    return not any(Path in kind or (str in kind and option.default in (None, option.empty)) for option, kind in kinds)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

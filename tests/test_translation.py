@@ -10,12 +10,12 @@ import fakes
 import numpy as np
 import pytest
 
-import fastdecode_lib
+import fastdecode_lib.hf
 from fastdecode_lib import compare, load, registry, translate
 from fastdecode_lib.core import Constraints, Model, Projection
 from fastdecode_lib.decoding.jacobi import GaussSeidel
 from fastdecode_lib.decoding.window import Window
-from fastdecode_lib.drafts.sources import FILE_OPTIONS
+from fastdecode_lib.drafts.sources import FILE_OPTIONS, Draft
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.counting import Counted
 from fastdecode_lib.projections.exact_compiled import CompiledExact
@@ -481,6 +481,43 @@ def test_what_names_a_file_is_read_again(hint: Any, monkeypatch: pytest.MonkeyPa
         Session.of(model, "en", "de", "greedy", f"listed:words={tmp_path / 'words'}")
         Session.of(model, "en", "de", "greedy", "listed:most=3,style=a")
     assert read == ["one", "", "two"]
+
+
+def test_a_text_is_a_file_where_no_other_text_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Listed:
+        name, needs = "listed", "nothing"
+
+        @classmethod
+        def make(
+            cls,
+            network: Model,
+            files: ModelFiles,
+            *,
+            needed: str,
+            place: Path,
+            near: Path = Path("x"),
+            style: str = "plain",
+        ) -> Projection:
+            return CompiledExact.make(network, files)
+
+    monkeypatch.setitem(registry.PROJECTIONS, "listed", Listed)
+    fixed = {name: registry.is_fixed(f"listed:{name}=x") for name in ("needed", "place", "near", "style")}
+    assert fixed == {"needed": False, "place": False, "near": False, "style": True}
+
+
+def test_a_window_refuses_files_that_nothing_reads() -> None:
+    for made in (Window.of, fastdecode_lib.hf.window):
+        for wrong in ("tabel", "resolved", "written", "packd"):
+            with pytest.raises(TypeError, match=rf"no option '{wrong}'. Its files are table, model, head"):
+                made(**{wrong: None})
+
+
+@pytest.mark.parametrize("option", FILE_OPTIONS)
+def test_what_is_no_file_of_a_draft_is_refused(option: str, marian: TranslationModel) -> None:
+    written = {"table": "ngram", "model": "model", "head": "head"}[option]
+    draft: Any = Draft(written, **{option: 5})
+    with pytest.raises(ValueError, match="needs a"):
+        draft.check(marian.network)
 
 
 @pytest.mark.parametrize("option", FILE_OPTIONS)

@@ -86,7 +86,9 @@ def _add_fit(commands: Any) -> None:
     for name, described in KNOBS.items():
         fit.add_argument(f"--{name.replace('_', '-')}", **described)
     fit.add_argument(
-        "--set", metavar="key=value,...", help="any option of the projection's fit, such as top=3,iterations=10"
+        "--set",
+        metavar="key=value,...",
+        help="keywords of the projection's fit that have no option here, such as iterations=10",
     )
     fit.add_argument("--always", default="end", help="tokens in every set: end, none, or ids as in 0,5 (default: end)")
     fit.add_argument(
@@ -225,7 +227,12 @@ def _fit(options: argparse.Namespace) -> int:
     if not 0 <= options.hold_out < 1:
         raise UsageError(f"--hold-out is a share from 0 to below 1: got {options.hold_out}. Example: --hold-out 0.05.")
     given = {name: value for name in KNOBS if (value := getattr(options, name)) is not None}
-    given |= registry.parse(f"{options.method}:{options.set}")[1] if options.set else {}
+    typed = registry.parse(f"{options.method}:{options.set}")[1] if options.set else {}
+    if own := [name for name in typed if name in (*given, "always", "at_least", "seed", "progress")]:
+        raise UsageError(
+            f"--set is for keywords without an option of their own: got {own[0]}={typed[own[0]]}. Use --{own[0].replace('_', '-')}."
+        )
+    given |= typed
     options_of_fit(options.method, given)  # raises before any work
     model: Any
     if find_checkpoint(options.model).family == LANGUAGE:

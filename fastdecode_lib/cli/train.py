@@ -30,7 +30,7 @@ def add_commands(commands: Any) -> None:
     train.add_argument("--updates", type=int, help="planned length of the run; a larger number extends an earlier run")
     train.add_argument("--stop-at", type=int, metavar="UPDATE", help="stop at this update, to be continued later")
     train.add_argument(
-        "--begin-with", metavar="MODEL", help="a model of the same preset, as load takes it, to train on"
+        "--begin-with", metavar="MODEL", help="a model of the same shape and vocabulary, as load takes it, to train on"
     )
     train.add_argument(
         "--bundle", action="store_true", help="do not train: score the best checkpoint and put it into the assets"

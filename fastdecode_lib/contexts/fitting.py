@@ -97,8 +97,14 @@ def options_of_fit(method: str, given: dict[str, Any], common: dict[str, Any] | 
     fit, options = fitted_projection(method).fit, dict(given)
     hints = get_type_hints(fit)
 
+    known: list[str] = []
+
     def typed(name: str, hint: Any) -> Any:
         value = options.pop(name)
+        if hint is None:
+            raise ValueError(
+                f"The keyword {name} of {method}'s fit has no type: got {value!r} for it. Annotate it, as in keep: int."
+            )
         return registry.typed_value(hint, value, f"{method}: {name}") if isinstance(value, str) else value
 
     parameters = [name for name, p in inspect.signature(fit).parameters.items() if p.kind is p.KEYWORD_ONLY]
@@ -111,11 +117,14 @@ def options_of_fit(method: str, given: dict[str, Any], common: dict[str, Any] | 
         if settings is not None:
             kinds, names = get_type_hints(settings), [field.name for field in fields(settings) if field.name in options]
             keywords[name] = settings(**{field: typed(field, kinds[field]) for field in names})
-        elif name in options:
+            known += [field.name for field in fields(settings)]
+            continue
+        known.append(name)
+        if name in options:
             keywords[name] = typed(name, hint)
     if options:
-        wrong = ", ".join(f"--{name.replace('_', '-')}" for name in options)
-        raise ValueError(f"`fastdecode fit {method}` has no {wrong}. Leave it out.")
+        wrong = next(iter(options))
+        raise ValueError(f"`fastdecode fit {method}` has no option {wrong!r}. {registry.nearest(wrong, known)}")
     return keywords
 
 

@@ -58,6 +58,8 @@ class Window:
             of the model that drafts with ``draft="model"``: any with the same vocabularies, such as one that emits two tokens a
             step (Imamura and Sumita, 2020).
         """
+        if unknown := sorted(files.keys() - FILE_OPTIONS.keys()):
+            raise TypeError(f"A window has no option {unknown[0]!r}. Its files are {', '.join(FILE_OPTIONS)}.")
         named = any(name is not None for name in files.values())
         return cls(width, Draft(draft, **files) if named else draft, candidates)  # type: ignore[arg-type]
 

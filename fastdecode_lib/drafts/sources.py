@@ -317,6 +317,8 @@ class FileOption:
         What is missing, and what to do, in the error where a source does not have it.
     check : callable
         Refuses an object that was made for another model.
+    kind : type, optional
+        Class of what is loaded; by default any but text.
     """
 
     sources: tuple[str, ...]
@@ -325,6 +327,11 @@ class FileOption:
     example: str
     missing: str
     check: Callable[[Any, Model], None] = lambda loaded, model: None
+    kind: type | None = None
+
+    def is_loaded(self, value: Any) -> bool:
+        """Whether the value of the option is what sources read, not its name."""
+        return isinstance(value, self.kind) if self.kind else value is not None and not isinstance(value, str)
 
 
 FILE_OPTIONS = {
@@ -336,6 +343,7 @@ FILE_OPTIONS = {
         "a draft table, got none for this model and direction. Make one with `fastdecode draft-table`, or use "
         "draft=recycled/pad.",
         lambda table, model: table.check_vocabulary(model.outputs[0].vocabulary),
+        DraftTable,
     ),
     MODEL: FileOption(
         (MODEL,),
@@ -343,6 +351,7 @@ FILE_OPTIONS = {
         "A model drafts for draft=model",
         "model",
         "a model that drafts, got none. Name it: window:draft=model,model=bidirectional.",
+        kind=Callable,  # type: ignore[arg-type]
     ),
     "head": FileOption(
         (HEAD,),
@@ -351,6 +360,7 @@ FILE_OPTIONS = {
         "ngram+lexicon+head",
         "a draft head, got none for this model. Train one with `fastdecode draft-head`, or use draft=recycled/pad.",
         lambda head, model: head.head.check_fits(int(model.outputs[0].weight.shape[1]), model.outputs[0].vocabulary),
+        BoundHead,
     ),
 }
 """Options that name files and models, by the field of `Draft` that holds them."""
@@ -447,7 +457,7 @@ class Draft:
         for name, option in FILE_OPTIONS.items():
             if self.needs(name):
                 loaded = getattr(self, name)
-                if loaded is None or isinstance(loaded, str):
+                if not option.is_loaded(loaded):
                     raise ValueError(f"The draft {self.written!r} needs {option.missing}")
                 option.check(loaded, model)
 

@@ -38,9 +38,10 @@ def window(
     `fastdecode speedup` on this machine, or else `decoding.auto.Auto` if there is a draft table, or else greedy decoding, with one
     warning.
     """
+    chosen = Window.of(8 if width is None else width, draft, candidates, **files)
     if width is None and (draft, candidates) == ("auto", 3) and not any(files.values()):
         return CustomGenerate(None, packed)
-    return decoder(Window.of(8 if width is None else width, draft, candidates, **files), packed=packed)
+    return decoder(chosen, packed=packed)
 
 
 def jacobi(ratio: float = 1.2, extra: int = 5, *, packed: bool = True) -> "CustomGenerate":

@@ -104,16 +104,27 @@ def score_again(name: str, *, data: str | Path | None = None) -> list[dict[str, 
     Raises
     ------
     ValueError
-        If no such weights are bundled or in ``weights/``.
+        If the preset is unknown, if its weights are neither bundled nor in ``weights/``, or if scores have changed.
     """
-    shipped = ROOT / "assets" / name if name in bundled() else find_weights(name) if name in PRESETS else None
-    if name not in PRESETS or shipped is None:
+    if name not in PRESETS:
+        raise ValueError(f"Unknown model to score: got {name!r}. {registry.nearest(name, PRESETS)}")
+    shipped = ROOT / "assets" / name if name in bundled() else find_weights(name)
+    if shipped is None:
         raise ValueError(
-            f"No weights are bundled or in weights/: got {name!r}. Train them: fastdecode train {name} --keep"
+            f"Shipped weights are scored: got {name}, which is neither bundled nor in weights/. Train it, then: fastdecode train "
+            f"{name} --keep"
         )
     rows, settings = _scores(PRESETS[name], shipped, data)
-    trained = read_json(_scores_file(name))["provenance"]
-    _write_scores(name, rows, {key: trained[key] for key in ("command", "update", "seed")} | settings)
+    earlier = read_json(_scores_file(name))
+    for row, before in zip(rows, earlier["rows"], strict=True):
+        if moved := [key for key, value in before.items() if isinstance(value, float) and abs(row[key] - value) > 5e-3]:
+            raise ValueError(
+                f"The scores of {name} are not those of its card and manifest: got {moved[0]} {row[moved[0]]:.3f}, they say "
+                f"{before[moved[0]]:.3f}. Install the versions that the result names, or train and bundle again."
+            )
+    trained = {key: earlier["provenance"][key] for key in ("command", "update", "seed")}
+    again = f" && fastdecode train {name} --score"
+    _write_scores(name, rows, trained | {"command": trained["command"].removesuffix(again) + again} | settings)
     return rows
 
 

@@ -92,7 +92,9 @@ def new_marian(preset: Any, padding: int, end: int, dropout: float = 0.0) -> Any
 
 @torch.no_grad()
 def begin_as(parameters: dict[str, torch.Tensor], base: Checkpoint) -> None:
-    """Set parameters to the weights of a checkpoint of the same shape; the length's, which only Mask-Predict has, may be missing.
+    """Set parameters to the weights of a checkpoint of the same shape.
+
+    The matrix that predicts lengths, which only Mask-Predict has, may be missing and then stays as it is.
 
     Raises
     ------

@@ -237,9 +237,9 @@ SYSTEMS_002 = {
     "triple": GroupPreset(name="triple", tokens_per_step=3, order="both_ends"),
     "quadruple": GroupPreset(name="quadruple", tokens_per_step=4, order="both_ends"),
 }
-"""Systems of Imamura and Sumita (2020), of one recipe: the paper's own, a fast baseline, and more tokens a step. Mask-Predict
-learns from a teacher's translations, as its authors train it, at half the rates: at the others' it unlearns. Its bundled weights
-began with its teacher's."""
+"""Systems of Imamura and Sumita (2020), of one recipe but for Mask-Predict: the paper's own, a fast baseline, and more tokens a
+step. Mask-Predict learns from a teacher's translations, as its authors train it, at half the rates of the others, at which it does
+not learn its task. The weights in ``weights/`` began with its teacher's."""
 
 RECIPES = {
     "single-l2r-muon": GroupPreset(name="single-l2r-muon", **_COMPARED | {"updates": 1_500}),

@@ -68,7 +68,7 @@ def train(
     stop_at : int, optional
         Stop at this update with a checkpoint, so that a later call continues.
     begin_with : str or Path, optional
-        Name or folder of a trained model of the same preset: a new run begins with its weights and its vocabulary, at update 0.
+        Name or folder of a trained model of the same shape: a new run begins with its weights and its vocabulary, at update 0.
 
     Returns
     -------

@@ -282,10 +282,12 @@ def test_any_keyword_of_a_fit_is_set(
         number = len(contexts.where(direction=name))
         assert screen.about == {"fingerprint": contexts.fingerprint, "contexts": number, "scored": vocabulary}
     for method, wrong, message in (
-        ("clustered", "kept=true", "`fastdecode fit clustered` has no --kept. Leave it out."),
+        ("clustered", "kept=true", "`fastdecode fit clustered` has no option 'kept'. Use one of "),
+        ("clustered", "iteration=3", "has no option 'iteration'. Did you mean 'iterations'?"),
+        ("clustered", "seed=3", "--set is for keywords without an option of their own: got seed=3. Use --seed."),
         ("clustered", "iterations=x", "clustered: iterations must be a whole number, got 'x'. Example: 3."),
         ("screened", "reading=none", "screened: reading: got 'none'. Use one of literal, linear."),
-        ("screened", "points=3", "screened: points must be ndarray, got '3'."),
+        ("screened", "points=3", "screened: points cannot be typed: got '3' for "),
         ("screened", "points", "An option is written key=value: got 'points'"),
     ):
         told = ["fit", method, "--contexts", str(contexts.folder), "--out", str(tmp_path / "none"), "--set", wrong]

@@ -188,7 +188,9 @@ def test_the_projection_that_is_shown_works(
     names: dict[str, Any] = {"__name__": "shown"}
     exec(file, names)
     monkeypatch.setitem(registry.PROJECTIONS, "frequent", names["Frequent"])
-    for case in projections.projection_cases("frequent"):
+    cases = list(projections.projection_cases("frequent"))
+    assert len(cases) == len(projections.SENTENCES)
+    for case in cases:
         for law in projections.PROJECTION_LAWS:
             law(case)
     exec(own_test, names)

@@ -73,7 +73,9 @@ def test_the_laws_catch_a_fitted_projection(monkeypatch: pytest.MonkeyPatch) -> 
             return SimpleNamespace(name=cls.name, bind=lambda source: WorstFirst(right.bind(source), np.zeros(0)))
 
     monkeypatch.setitem(registry.PROJECTIONS, "frequent", Backwards)
-    for case in projections.projection_cases("frequent"):
+    cases = list(projections.projection_cases("frequent"))
+    assert len(cases) == len(projections.SENTENCES)
+    for case in cases:
         with pytest.raises(LawBroken, match=r"frequent: candidates"):
             projections.best_come_first(case)
 

@@ -60,6 +60,15 @@ def test_no_result_names_a_folder_of_the_machine_it_was_made_on():
         assert not re.search(r"/(work|home|root|tmp|Users)/", told), path.name
 
 
+def test_every_result_tells_its_day_and_its_commit():
+    for path in (Path(registry.__file__).parent / "results").glob("*.json"):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(content, list):  # the history of a training
+            continue
+        about = content["provenance"]
+        assert re.fullmatch(r"2026-\d\d-\d\d", about["date"]) and re.match(r"[0-9a-f]{7}", about["commit"]), path.name
+
+
 def test_what_is_not_there_names_its_command():
     with pytest.raises(
         ValueError, match=r"no result of 'nothing' at scale 'laptop'.*corpus: fastdecode experiment nothing"
@@ -299,9 +308,12 @@ def test_what_the_conclusions_say_of_sharp_models():
         for c in ("bleu", "paper_bleu")
     )
     assert own == {"S1": 0, "S2": 5.0, "S3": 4.9, "S4": 3.9, "S5": -4.0, "S6": 0, "S7": 10.3}
-    assert (paper["S5"], paper["S6"], paper["S7"]) == (1.4, 1.1, 1.6)
+    assert (paper["S3"], paper["S4"], paper["S5"], paper["S6"]) == (0.9, 1.2, 1.4, 1.1)
+    assert [round(bleu.loc["S7", c] - bleu.loc["S4", c], 1) for c in ("bleu", "paper_bleu")] == [6.4, 0.4]
+    assert bleu.loc["S2", "speed_over_s1_high"] < bleu.loc["S3", "speed_over_s1_low"], "S3 costs less than S2"
     assert (bleu.loc[["S2", "S3", "S4", "S5", "S7"], "bleu_p"] < 0.01).all() and bleu.loc["S6", "bleu_p"] > 0.3
     assert [round(bleu.loc["E1", c] - bleu.loc["S4", c], 1) for c in ("bleu", "paper_bleu")] == [2.7, 0.9]
+    assert round(bleu.loc["E2", "bleu"] - bleu.loc["S4", "bleu"], 1) == 3.3
     curves = committed("sharp_models.learning").sort_values("updates").groupby("system")
     assert curves.updates.max().drop("S7").eq(2_400).all() and curves.updates.max()["S7"] == 1_200
     assert (curves.chrf.agg(lambda curve: curve.iloc[-1] - curve.iloc[-2]) > 0.3).all(), "all still gain"

@@ -245,17 +245,25 @@ def test_the_bundle_is_small_scored_and_described(
     )
     result = tmp_path / "results" / f"{NAME}.scores.laptop.json"
     first = read_json(result)
-    result.write_text(json.dumps(first | {"rows": [], "provenance": {**first["provenance"], "date": "1970-01-01"}}))
+    result.write_text(json.dumps(first | {"provenance": {**first["provenance"], "date": "1970-01-01"}}))
     monkeypatch.setattr(bundling, "bundled", lambda: (NAME,))
-    rows = bundling.score_again(NAME, data=corpus)
-    assert rows == first["rows"] == read_json(result)["rows"] and {row["sentences"] for row in rows} == {
-        "single",
-        "joined",
-    }
-    assert read_json(result)["provenance"] == first["provenance"], (
-        "how the weights were trained is kept, the date is new"
-    )
-    with pytest.raises(ValueError, match="No weights are bundled or in weights/: got 'nothing'"):
+    for _ in range(2):
+        rows = bundling.score_again(NAME, data=corpus)
+        assert rows == first["rows"] == read_json(result)["rows"]
+        assert {row["sentences"] for row in rows} == {"single", "joined"}
+        about = read_json(result)["provenance"]
+        assert about["date"] != "1970-01-01"
+        assert about["command"] == f"{first['provenance']['command']} && fastdecode train {NAME} --score"
+        assert (about["update"], about["seed"]) == (first["provenance"]["update"], 1)
+    higher = [row | {"chrf": row["chrf"] + 1} for row in first["rows"]]
+    result.write_text(json.dumps(first | {"rows": higher}))
+    with pytest.raises(ValueError, match=r"not those of its card and manifest: got chrf .* they say"):
+        bundling.score_again(NAME, data=corpus)
+    assert read_json(result)["rows"] == higher, "nothing is written"
+    monkeypatch.setattr(bundling, "bundled", lambda: ())
+    with pytest.raises(ValueError, match=f"got {NAME}, which is neither bundled nor in weights/"):
+        bundling.score_again(NAME, data=corpus)
+    with pytest.raises(ValueError, match="Unknown model to score: got 'nothing'"):
         bundling.score_again("nothing", data=corpus)
 
 

@@ -9,12 +9,12 @@ from fastdecode_lib.papers.double_token_decoding.conclusion import CITATION, CON
 from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns, rows_where
 from fastdecode_lib.papers.reading import measured_rows, pivoted
 
-LEARNED_EVERY = 500
+LEARNED_EVERY = 1_000
 """Updates between two columns of the table of learning curves."""
 
 
 def learned(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row for each system, a column for each 500 updates and for the ends of runs."""
+    """A row for each system, a column for each 1,000 updates and for the ends of runs."""
     rows = frame[frame["kind"] == "measured"].sort_values("updates")
     ends = rows.groupby("system")["updates"].transform("max")
     rows = rows[(rows["updates"] % LEARNED_EVERY == 0) | (rows["updates"] == ends)]

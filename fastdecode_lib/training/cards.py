@@ -121,8 +121,8 @@ def recurrent_card(preset: RecurrentPreset, rows: Rows, entry: dict[str, Any]) -
         [
             f"Data: {TATOEBA}{preset.joined_share:g} times as many joined two to four at a time.",
             _checkpoint(preset, entry, "target tokens", f"dev chrF ({entry['dev_chrf']:.1f})"),
-            f"float32 (on a GPU TF32 in most recurrent layers, bfloat16 in the output's products); {_recipe(preset)}; weights clipped "
-            "to [-1, 1], relus to [0, 10].",
+            "float32 (on a GPU TF32 in most recurrent layers, bfloat16 in the output's products); "
+            f"{_recipe(preset)}; weights clipped to [-1, 1], relus to [0, 10].",
         ],
         ["## Scores on the test split (greedy, float32, unknown words replaced)", *_quality(rows)],
     )

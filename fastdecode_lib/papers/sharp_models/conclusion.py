@@ -24,8 +24,8 @@ CONCLUSION = Conclusion(
     "In int8 72% of the outputs for our own sentences stay as they are, 47% in CTranslate2's. With many sentences at once on "
     "two threads it is 1.3 times as fast as CTranslate2 in float32 (1.3 to 1.4) and 1.6 times in int8.",
     differs="The deep recurrent network (S7) is 6.4 BLEU ahead of S4 after half the updates (the paper: 0.4). A recurrent layer on "
-    "top of seven fully-connected ones (S5) and fifteen of them (S6) do not help here: 4.0 behind S1 and level with it, the paper's "
-    "1.4 and 1.1 ahead. Two networks together gain 2.7 (the paper: 0.9).",
+    "top of seven fully-connected ones (S5) and fifteen of them (S6) do not help here: 4.0 behind S1 and level with it, the "
+    "paper's 1.4 and 1.1 ahead. Two networks together gain 2.7 (the paper: 0.9).",
     why="Our networks are a quarter as wide and had 2,400 updates on everyday sentences (S7 1,200), after which all still gain; S5 "
     "and S6 learn slowest. Our baseline is today's library on another processor.",
     use='`fastdecode_lib.load(name, precision="int8")` where outputs may change and their BLEU may not (84 to 89% of single ones '

@@ -42,8 +42,8 @@ EXPERIMENTS = (
         arrange=measured_rows,
         note="BLEU is of networks of a quarter of the paper's widths on everyday sentences, the paper's of newstest2014: compare "
         "systems within a column; p is that of a paired bootstrap. All systems had 2,400 updates of one recipe, S7 "
-        "1,200, and all still gain; E1 and E2 are two and three S4 of different seeds. Speed is at the paper's geometry, with random "
-        "weights. Merged "
+        "1,200, and all still gain; E1 and E2 are two and three S4 of different seeds. Speed is at the paper's geometry, with "
+        "random weights. Merged "
         "states make it depend on how many states of a beam are distinct, which random weights decide, so that these ratios are "
         "rough.",
     ),

@@ -10,8 +10,8 @@ CITATION = Citation(
 )
 SETUP = """\
 Systems but Mask-Predict are trained by one recipe on Tatoeba English-German, and all are measured on one thread of a CPU with the
-compiled engine in float32, in turns, 95% intervals; each row is one training. Speed at the paper's sizes is measured with random weights and forced lengths: 30
-tokens of 16,000 pieces, the end forbidden before the last token, in both systems alike."""
+compiled engine in float32, in turns, 95% intervals; each row is one training. Speed at the paper's sizes is measured with random
+weights and forced lengths: 30 tokens of 16,000 pieces, the end forbidden before the last token, in both systems alike."""
 CONCLUSION = Conclusion(
     claims="Two tokens a step, one from each end of the sentence: 1.13 to 1.55 times as many tokens a second at a "
     "beam of 10, 0.4 to "
@@ -39,6 +39,6 @@ DIFFERENCES = (
     "Our search takes the best of each slot before it pairs them, and is spared the paper's two looks at the vocabulary.",
     "Sentences of over 30 words are joined, five to eight at a time: Tatoeba has none so long.",
     "Mask-Predict has a recipe of its own: it learns from the translations of single-token L2R and begins with its weights, at "
-    "half the rates of the others, for 3,000 of 4,200 updates, after which its run ended. Its authors train for 300,000, from random "
-    "weights.",
+    "half the rates of the others, for 3,000 of 4,200 updates, after which its run ended. Its authors train for 300,000, from "
+    "random weights.",
 )

@@ -155,7 +155,6 @@ HEADLINES = (
     _rival("SVD-softmax", "svd"),
     _rival("FGD", "fgd"),
     _rival("PCA-MIPS", "pca_mips"),
-    _rival("ScaNN", "scann"),
 )
 """In the order of the tables: one method a paper, then further methods, then the rivals."""
 
@@ -163,7 +162,8 @@ HEADLINES = (
 def measured(headlines: tuple[Headline, ...] = HEADLINES) -> pd.DataFrame:
     """A row for each method: ``method, command, stem, page, unchanged, instead, noisy``, and ``speedup`` with its interval.
 
-    ``elsewhere``, with its interval, is the speedup on a second processor, missing for most results.
+    ``elsewhere``, with its interval, is the speedup on a second processor, missing for most results; where `second_only` holds,
+    ``speedup`` is of the second processor, and there is none of the first.
 
     Raises
     ------
@@ -180,8 +180,13 @@ def measured(headlines: tuple[Headline, ...] = HEADLINES) -> pd.DataFrame:
         unchanged = None if headline.instead else row[headline.unchanged]
         texts = {name: getattr(headline, name) for name in ("method", "command", "stem", "instead", "readme")}
         texts["page"] = headline.result.partition(".")[0]
-        rows.append(texts | ends | {"unchanged": unchanged, "noisy": bool(row["noisy"])})
+        second_only = headline.result not in SECOND and _processor(headline.result) in map(_processor, SECOND.values())
+        rows.append(texts | ends | {"unchanged": unchanged, "noisy": bool(row["noisy"]), "second_only": second_only})
     return pd.DataFrame(rows)
+
+
+def _processor(result: str) -> str:
+    return str(committed(result).attrs["provenance"]["cpu"])
 
 
 def _row(headline: Headline, result: str) -> pd.Series:

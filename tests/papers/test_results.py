@@ -210,7 +210,7 @@ def test_what_the_conclusions_say_of_draft_heads_and_two_tokens_a_step():
     systems = committed("double_token_decoding.table2").set_index(["system", "set"]).sort_index()
     assert (
         set(systems["updates"].drop(index=["mask_predict_4", "mask_predict_10"])) == {2_800}
-        and not systems["noisy"].any()
+        and not systems.xs("single", level="set")["noisy"].any()
     )
     order = systems.xs("single", level="set").bleu.drop("shallow_l2r").sort_values(ascending=False)
     wmt = pd.Series({name: cells[0][0] for name, cells in imamura_2020.TABLE_2.items()}).sort_values(ascending=False)
@@ -220,14 +220,13 @@ def test_what_the_conclusions_say_of_draft_heads_and_two_tokens_a_step():
             systems.loc[(name, which)]
             for name in ("single_token_l2r", "bidirectional", "double_token_l2r", "single_token_r2l", "shallow_l2r")
         )
-        assert 1.195 < both["token_ratio_low"] < both["token_ratio_high"] < 1.325
         assert round(plain["bleu"] - both["bleu"], 1) == {"single": 2.6, "joined": 2.0}[which]
         assert round(plain["bleu"] - left["bleu"], 1) == {"single": 3.9, "joined": 4.0}[which]
         assert left["token_ratio_low"] < both["token_ratio"] < left["token_ratio_high"]
         assert both["marks"] == left["marks"] == "†‡" and right["marks"] == plain["marks"] == ""
         assert left["bleu"] > systems.bleu["double_token_r2l", which]
         assert round(plain["bleu"] - shallow["bleu"], 1) == {"single": 3.2, "joined": 3.8}[which]
-        assert round(shallow["token_ratio"], 2) == {"single": 1.40, "joined": 1.43}[which]
+        assert round(shallow["token_ratio"], 1) == 1.8
         behind = [round(plain["bleu"] - systems.bleu[f"mask_predict_{passes}", which], 1) for passes in (10, 4)]
         assert behind == {"single": [6.1, 7.1], "joined": [10.8, 14.7]}[which]
     for passes, wanted in ((10, (2.9, 4.1)), (4, (5.6, 6.8))):
@@ -236,7 +235,14 @@ def test_what_the_conclusions_say_of_draft_heads_and_two_tokens_a_step():
         )
         losses = [own[0] - other[0] for own, other in cells]
         assert (round(min(losses), 1), round(max(losses), 1)) == wanted
-    assert round(systems.token_ratio["bidirectional", "single"], 2) == 1.25
+    told = {"bidirectional": (2, [1.07, 1.05, 1.08]), "shallow_l2r": (1, [1.8, 1.6, 1.9])}
+    for name, (digits, wanted) in told.items():
+        ratios = systems.loc[(name, "single"), ["token_ratio", "token_ratio_low", "token_ratio_high"]].astype(float)
+        assert ratios.round(digits).tolist() == wanted
+    beams = committed("double_token_decoding.figure3").query("kind == 'measured'").set_index("beam")
+    ratios = beams.loc[10, ["speedup", "speedup_low", "speedup_high"]].astype(float)
+    assert ratios.round(2).tolist() == [1.23, 1.21, 1.26] and not beams.noisy.any()
+    assert _ends(beams.speedup[beams.index < 10]) == (1.5, 1.6)
     middle = committed("double_token_decoding.junction").set_index(["set", "measure"])["difference"]
     for which in ("single", "joined"):
         assert 5.5 < -middle[which, "right pairs across the middle, %"] < 8.5
@@ -256,18 +262,20 @@ def test_what_the_conclusions_say_of_draft_heads_and_two_tokens_a_step():
     assert (verified["identical"].drop("bidirectional alone") == 1).all()
     assert all(round(1 / verified.speedup[f"drafted, width {width}"], 1) == 1.3 for width in (4, 8, 64))
     profile = committed("double_token_decoding.profile").query("size == 'base' and system == 'bidirectional'")
-    assert round(profile.speedup.min(), 2) == 1.15 and round(profile.products.max(), 2) == 1.33
+    number_formats = profile.set_index("name").speedup.sort_values()
+    assert "torch, bfloat16" in number_formats.index[0] and round(number_formats.iloc[0], 1) == 0.9
+    assert _ends(number_formats.iloc[1:]) == (1.2, 1.3)
     assert (profile.arithmetic < 1).all() and not profile.noisy.any() and profile.speedup.max() < 1.55
     sizes = committed("double_token_decoding.sizes").set_index("name")
     plain = sizes.loc["base, shallow_l2r"]
-    assert [round(plain[f"speedup{end}"], 1) for end in ("", "_low", "_high")] == [2.1, 2.1, 2.4]
+    assert [round(plain[f"speedup{end}"], 1) for end in ("", "_low", "_high")] == [2.3, 2.3, 2.4]
     steps = committed("double_token_decoding.tokens_per_step").set_index("tokens_a_step")
     elsewhere = steps.loc[2, "speedup_beam_10"]
-    assert [round(ratio, 1) for ratio in (elsewhere, sizes.loc["base, bidirectional", "speedup"])] == [1.5, 1.3]
+    assert [round(ratio, 1) for ratio in (elsewhere, sizes.loc["base, bidirectional", "speedup"])] == [1.5, 1.2]
     for size, own in sizes.groupby("size"):
         own = own.set_index("system")
         apart = own.loc["shallow_l2r", "speedup_low"] > own.loc["bidirectional", "speedup_high"]
-        assert own["speedup"].idxmax() == "shallow_l2r" and apart == (size != "ours")
+        assert own["speedup"].idxmax() == "shallow_l2r" and apart, size
 
 
 def test_what_the_conclusions_say_of_learned_drafts_in_time():

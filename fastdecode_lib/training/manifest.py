@@ -1,6 +1,7 @@
 """Keep the manifest of weights up to date with the committed results, the bundled models and ``weights/``."""
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
@@ -49,7 +50,7 @@ def _fingerprints(content: Any) -> Iterator[str]:
 def refresh(folder: Path = FOLDER, results: Path | None = None) -> list[Record]:
     """Rewrite the manifest: where each model is, checksums of its files, and the results that name it.
 
-    Records that no result names and that are not shipped are dropped.
+    Records that are not shipped and that neither a result nor another record's command names are dropped.
 
     Raises
     ------
@@ -70,6 +71,7 @@ def refresh(folder: Path = FOLDER, results: Path | None = None) -> list[Record]:
             f"{', '.join(results_of.get(missing[0], ['no result']))}. Add one with the command that trains them to "
             f"{folder / MANIFEST}"
         )
+    begun_with = {name for r in records.values() for name in re.findall(r"--begin-with (\S+)", r.command)}
     refreshed = []
     for fingerprint, record in records.items():
         record = replace(record, results=results_of.get(fingerprint, []))
@@ -79,7 +81,7 @@ def refresh(folder: Path = FOLDER, results: Path | None = None) -> list[Record]:
             record = replace(record, name=name, where=where, sha256=checksums(path), bytes=size)
         elif not record.address:
             record = replace(record, where=NOT_SHIPPED, sha256={}, bytes=0)
-        if record.results or record.where != NOT_SHIPPED or record.address:
+        if record.results or record.where != NOT_SHIPPED or record.address or record.name in begun_with:
             refreshed.append(record)
     write_manifest(refreshed, folder)
     return refreshed

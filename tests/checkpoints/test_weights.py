@@ -1,5 +1,6 @@
 """The manifest of trained weights: true of what is committed, and weights that are altered, cut short or absent are refused."""
 
+import json
 import shutil
 import threading
 from dataclasses import replace
@@ -74,6 +75,22 @@ def test_a_result_of_unknown_weights_is_found(tmp_path: Path) -> None:
     (results / "x.laptop.json").write_text('{"rows": [{"fingerprints": {"a": "0123456789abcdef"}}]}')
     with pytest.raises(ValueError, match=r"no record of the weights 0123456789abcdef, .* named by x.laptop\. Add one"):
         manifest.refresh(tmp_path, results)
+
+
+def test_weights_that_others_began_with_are_remembered(tmp_path: Path) -> None:
+    """A record without weights stays while a result or the command of another names it."""
+    (tmp_path / "results").mkdir()
+    fingerprints = [f"{i:016x}" for i in range(3)]
+    (tmp_path / "results" / "some.json").write_text(json.dumps({"fingerprint": fingerprints[2]}))
+    base, forgotten, last = (
+        Record(name, fingerprint, NOT_SHIPPED, f"fastdecode train {name}")
+        for name, fingerprint in zip(("base", "forgotten", "last"), fingerprints, strict=True)
+    )
+    last = replace(last, command="fastdecode train last --begin-with base --stop-at 3")
+    known = [record for record in read_manifest(weights.FOLDER) if record.where == weights.BUNDLED]
+    weights.write_manifest([*known, base, forgotten, last], tmp_path)
+    kept = {record.name for record in manifest.refresh(tmp_path, tmp_path / "results")}
+    assert kept == {record.name for record in known} | {"base", "last"}
 
 
 def test_weights_of_a_checkout_are_loaded_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

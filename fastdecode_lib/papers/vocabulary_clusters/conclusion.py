@@ -11,10 +11,10 @@ CITATION = Citation(
 SETUP = """\
 The bundled multilingual model on one thread, systems in turn, 95% intervals; speedups are over our own exact product in float32
 unless a table says otherwise. A direction's clusters are made on 960,025 to 1,075,230 hidden vectors of the model's own greedy
-decoding of the training split. Sentences are the test split's, single (set 1) and joined two to four at a time (set 2). Times of the
-projection's share, under every decoder and at the geometry of the paper's models are of today's engine; those of tables 3 and 4 of
-one whose passes took a fifth longer; all others of one that kept the model's weights in 32 bits, where the exact product was up to
-1.8 times as slow."""
+decoding of the training split. Sentences are the test split's, single (set 1) and joined two to four at a time (set 2). Times of
+the projection's share, under every decoder and at the geometry of the paper's models are of today's engine; those of tables 3 and 4
+of one whose passes took a fifth longer; all others of one that kept the model's weights in 32 bits, where the exact product was up
+to 1.8 times as slow."""
 CONCLUSION = Conclusion(
     claims="A hidden vector needs the scores of its cluster's active tokens alone, 6 to 17% of the vocabulary: "
     "decoding is 1.1 to 1.3 "

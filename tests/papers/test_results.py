@@ -345,7 +345,7 @@ def test_what_the_conclusions_say_of_sharp_models():
 def test_what_the_conclusions_say_of_the_cube():
     cube = committed("combinations.cube")
     lost = cube["agreement"] < LEAST_AGREEMENT
-    assert lost.sum() == 84
+    assert lost.sum() == 78
     base = cube[(cube["speedup"] == 1) & cube["lossless"].eq(True)].set_index("model")["decoder"]
     parts = (
         (cube["decoder"] != cube["model"].map(base)).astype(int)
@@ -353,8 +353,8 @@ def test_what_the_conclusions_say_of_the_cube():
         + (cube["precision"] != "float32")
     )
     several = cube[(parts > 1) & ~lost & cube["speedup"].notna()]
-    assert len(several) == 194 and round((several["product"] > several["speedup"]).mean(), 2) == 0.75
-    assert round((several["product"] > several["speedup_high"]).mean(), 2) == 0.71
+    assert len(several) == 199 and round((several["product"] > several["speedup"]).mean(), 2) == 0.63
+    assert round((several["product"] > several["speedup_high"]).mean(), 2) == 0.53
 
 
 def test_what_is_said_of_the_methods_of_the_first_page():

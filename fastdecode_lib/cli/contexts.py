@@ -213,6 +213,7 @@ def _fit(options: argparse.Namespace) -> int:
     from fastdecode_lib.checkpoints.language import LANGUAGE
     from fastdecode_lib.contexts.fitting import (
         MEASURABLE,
+        OF_ALL,
         Precision,
         fit_screens,
         groups,
@@ -228,7 +229,7 @@ def _fit(options: argparse.Namespace) -> int:
         raise UsageError(f"--hold-out is a share from 0 to below 1: got {options.hold_out}. Example: --hold-out 0.05.")
     given = {name: value for name in KNOBS if (value := getattr(options, name)) is not None}
     typed = registry.parse(f"{options.method}:{options.set}")[1] if options.set else {}
-    if own := [name for name in typed if name in (*given, "always", "at_least", "seed", "progress")]:
+    if own := [name for name in typed if name in (*given, *OF_ALL)]:
         raise UsageError(
             f"--set is for keywords without an option of their own: got {own[0]}={typed[own[0]]}. Use --{own[0].replace('_', '-')}."
         )

@@ -79,6 +79,10 @@ def fitted_projection(method: str) -> Any:
     return registry.projection_class(method)
 
 
+OF_ALL = ("always", "at_least", "seed", "progress")
+"""Keywords of a fit that `fastdecode fit` gives to all that have them."""
+
+
 def options_of_fit(method: str, given: dict[str, Any], common: dict[str, Any] | None = None) -> dict[str, Any]:
     """Options by name as keywords of a projection's ``fit``: fields of its settings, a dataclass, become one keyword.
 
@@ -123,7 +127,7 @@ def options_of_fit(method: str, given: dict[str, Any], common: dict[str, Any] | 
         if name in options:
             keywords[name] = typed(name, hint)
     if options:
-        wrong = next(iter(options))
+        wrong, known = next(iter(options)), [name for name in known if name not in OF_ALL]
         raise ValueError(f"`fastdecode fit {method}` has no option {wrong!r}. {registry.nearest(wrong, known)}")
     return keywords
 

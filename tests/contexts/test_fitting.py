@@ -311,7 +311,8 @@ def test_an_option_of_the_other_method_is_refused_before_anything_is_read(
 ) -> None:
     assert cli.main(["fit", method, "--contexts", str(tmp_path), "--out", str(tmp_path / "none"), *option]) == 2
     error = capsys.readouterr().err
-    refused = f"`fastdecode fit {method}` has no {option[0]}. Leave it out."
+    name = option[0].removeprefix("--").replace("-", "_")
+    refused = f"`fastdecode fit {method}` has no option {name!r}. "
     assert (refused in error) == (method != owner), error
 
 

@@ -33,7 +33,7 @@ EXPERIMENTS = (
         columns(
             Column("name", "system"),
             "bleu",
-            Column("bleu_p", "p against S1"),
+            Column("bleu_p", "p against S1", 3),
             "paper_bleu",
             Column("speed_over_s1", "speed over S1"),
             Column("paper_speed_over_s1", "paper: speed over S1"),

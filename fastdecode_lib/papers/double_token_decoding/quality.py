@@ -52,7 +52,6 @@ BATCH = 32
 SAMPLES = {Scale.TINY: 100, Scale.LAPTOP: 1_000, Scale.PAPER: 1_000}
 SIGNIFICANT = 0.05
 MUON = "single-l2r-muon"
-GARDEN = "The children are playing in the garden behind the old house."
 TICKET = "I would like to buy a ticket to Berlin."
 
 

@@ -309,7 +309,7 @@ def test_a_hypothesis_is_traced_back(opened: Opener) -> None:
     [
         ("both_ends", "settled the end.", [*["+2"] * 4, "+1"]),
         ("both_ends_beam", "settled all 11 tokens: the search has ended.", ["+11"]),
-        ("masks", "settled all 11 tokens.", ["+11"]),
+        ("masks", "settled all 10 tokens.", ["+10"]),
         ("drafted", "settled the end.", ["+1", "+1", "+1", "+3", "+3", "+1"]),
     ],
 )

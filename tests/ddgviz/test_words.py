@@ -110,10 +110,10 @@ def test_right_drafts_are_credited() -> None:
 def test_masks_and_both_ends_are_told() -> None:
     masks, grown = read(kept.trace("masks")), read(kept.trace("both_ends"))
     assert [words.caption(masks, row) for row in range(4)] == [
-        "predicted 9 tokens; the 6 least sure will be masked again.",
-        "predicted 10 tokens; the 5 least sure will be masked again.",
+        "predicted 10 tokens; the 7 least sure will be masked again.",
+        "predicted 8 tokens; the 4 least sure will be masked again.",
         "predicted 9 tokens; the 2 least sure will be masked again.",
-        "settled all 11 tokens.",
+        "settled all 10 tokens.",
     ]
     assert words.caption(grown, 0) == "settled “Wie” and “!”: one token from each end."
     assert words.caption(grown, 4) == "settled the end."

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fastdecode_lib.checkpoints.recurrent import SYSTEMS, system
+from fastdecode_lib.models import lstm_layer as lstm_layers
 from fastdecode_lib.models import recurrent
 from fastdecode_lib.models.lstm_layer import LstmLayer, lstm_layer, torch_layer
 from fastdecode_lib.models.recurrent import Network, first_weights, lstm
@@ -103,13 +104,25 @@ def hidden_and_gradients(name: str) -> tuple[Tensor, dict[str, Tensor]]:
     )
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_systems_by_the_layers_of_a_gpu_equal_those_of_a_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def check_layers_of_a_gpu(name: str, layer: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a system says with the layers of a GPU, and its gradients, are those with the layers of a CPU."""
     wanted, of_wanted = hidden_and_gradients(name)
     calls = []
     monkeypatch.setattr(recurrent, "trained_on_gpu", lambda x: torch.is_grad_enabled())
-    monkeypatch.setattr(recurrent, "torch_layer", lambda *a: calls.append(a) or torch_layer(*a))
+    monkeypatch.setattr(recurrent, "torch_layer", lambda *a: calls.append(a) or layer(*a))
     found, of_found = hidden_and_gradients(name)
     assert calls, "the layers of a GPU are not used"
     torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(of_found, of_wanted, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_systems_by_the_layers_of_a_gpu_equal_those_of_a_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_layers_of_a_gpu(name, torch_layer, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["S1", "S7"])
+def test_gates_in_another_order_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lstm_layers, "TORCH_GATES", {"gru": (0, 1, 2), "lstm": (0, 1, 2, 3)})
+    with pytest.raises(AssertionError, match="not close"):
+        check_layers_of_a_gpu(name, torch_layer, monkeypatch)

@@ -32,7 +32,7 @@ LATEST, ENOUGH = 12, 3
 SHORTEST, LONGEST = 16, 512
 """Passes between two probes of another width: the number doubles as long as probes do not change the best width."""
 HOPELESS, RARELY = 0.8, 4 * LONGEST
-"""Speedup of two slots below which probes become rarer, and most passes between them then."""
+"""Speedup of two slots below which probes are rare from the start, and the passes between them then."""
 SPREAD = 8
 """First passes of a sentence over which probes are spread, since drafts for its first slots are unlike later ones."""
 BURST = 16
@@ -129,9 +129,10 @@ class Probes:
         """Whether a probe goes on."""
         return self.passes < self.probe_ends
 
-    def width(self, best: int, most: int, rows: int, longest: int) -> int:
+    def width(self, best: int, most: int, rows: int, hopeless: bool) -> int:
         """A width other than the best, for a probe that begins: by turns 1, the next smaller and the next larger one."""
-        self.period = SHORTEST if best != self.previous_best.get(rows, best) else min(longest, 2 * self.period)
+        unchanged = best == self.previous_best.get(rows, best)
+        self.period = RARELY if hopeless else min(LONGEST, 2 * self.period) if unchanged else SHORTEST
         self.number, self.previous_best[rows] = self.number + 1, best
         index = WIDTHS.index(best)
         widths = [width for width in (1, *WIDTHS[max(1, index - 1) : index + 2]) if width != best and width <= most]
@@ -212,7 +213,7 @@ class Experience:
         probes = self.sizes[rows.bit_length()]
         self.passes += 1
         probes.passes += 1
-        if most == 1 or not self.seconds.known(rows):
+        if most == 1 or not self._knows_single(rows):
             return 1
         if self._tries_two_slots(rows, probes):
             probes.two_slot_passes += 1
@@ -222,8 +223,12 @@ class Experience:
         best = self.best(rows, most)
         if not probes.begins(place):
             return best
-        hopeless = self.seconds.known(2 * rows) and self.speedup(rows, 2) < HOPELESS
-        return probes.width(best, most, rows, RARELY if hopeless else LONGEST)
+        hopeless = best == 1 and self.seconds.known(2 * rows) and self.speedup(rows, 2) < HOPELESS
+        return probes.width(best, most, rows, hopeless)
+
+    def _knows_single(self, rows: int) -> bool:
+        """Whether passes of one slot for each of these rows were timed."""
+        return self.seconds.known(rows) or self.greedy_seconds.known(rows)
 
     def _tries_two_slots(self, rows: int, probes: Probes) -> bool:
         """Whether to try two slots at the beginning, to time such passes; not for ever, since there may be no drafts."""
@@ -252,8 +257,10 @@ class Experience:
     def greedy(self, rows: int, most: int = WIDTHS[-1]) -> bool:
         """Whether greedy decoding's own loop should take over a batch of this many rows, to rest or to be timed."""
         probes = self.sizes[rows.bit_length()]
-        if not self.seconds.known(rows) or self._tries_two_slots(rows, probes):
-            return most == 1
+        if most == 1 or (rows >= MANY and not self._knows_single(rows)):
+            return True
+        if not self._knows_single(rows) or self._tries_two_slots(rows, probes):
+            return False
         return probes.probed == 1 if probes.lasts else not probes.due and self.best(rows, most) == 1
 
     def decoded(self, rows: int, passes: int) -> None:

@@ -252,6 +252,22 @@ def test_probes_are_rarest_where_drafting_is_hopeless():
         assert known.sizes[1].period == longest
 
 
+def test_what_is_hopeless_is_seldom_tried_from_the_start():
+    for rows in (1, 4, 8, 32):
+        known = experienced(lambda positions: float(positions), right=0, rows=(rows,))
+        widths = [known.width(rows) for _ in range(RARELY)]
+        assert 0 < sum(width > 1 for width in widths) <= max(1, BURST // rows)
+
+
+def test_large_batches_begin_with_greedy_decodings_own_loop():
+    known = Experience()
+    assert known.greedy(32) and not known.greedy(1)
+    for _ in range(ENOUGH):
+        known.greedy_seconds.add(32, 1.0)
+        known.decoded(32, SHORTEST)
+    assert not known.greedy(32) and known.width(32) == 2
+
+
 def test_times_ignore_what_was_disturbed():
     times = Times()
     assert times.value == 0 and not times.known

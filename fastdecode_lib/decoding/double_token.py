@@ -24,6 +24,7 @@ from fastdecode_lib.core import (
 )
 from fastdecode_lib.decoding.choosing import check_fits, check_least, choose
 from fastdecode_lib.decoding.folding import place, unfolded
+from fastdecode_lib.kernels import top_k
 
 
 @dataclass(frozen=True)
@@ -123,30 +124,34 @@ class DoubleToken:
 
     def _beam(self, run: "_Run") -> Passes:
         group, constraints = run.model.tokens_per_step, run.constraints
+        live = list(range(len(run.source)))
         searches = [_Search(self, run) for _ in range(len(run.source))]
         for step in range(run.steps):
             hidden, slots = run.step(step)
             keep = min((group + 1) * self.size + len(constraints.end) - 1, run.model.outputs[0].vocabulary)
             candidates = run.scorer().top_k(hidden, keep, constraints.forbidden(slots), normalise=True)
             log_probs = _log_probabilities(candidates).reshape(len(run.rows), group, -1)
-            ids = candidates.ids.reshape(log_probs.shape)
-            alive: list[tuple[int, Lane]] = []
-            offset, searched = 0, []
-            for row in np.unique(run.rows):
-                search, lanes = searches[row], int((run.rows == row).sum())
+            ids = _one_end(candidates.ids, constraints.end).reshape(log_probs.shape)
+            forced, last = run.forced(slots[:group]), bool(slots[group - 1] + 1 >= constraints.limit)
+            parents: list[int] = []
+            offset, positions = 0, []
+            for row in live:
+                search, lanes = searches[row], len(searches[row].live)
                 rows = slice(offset, offset + lanes)
-                search.advance(ids[rows], log_probs[rows], slots[:group])
-                if not search.finished:
-                    alive += [(offset + lane.parent, lane) for lane in search.live]
-                searched.append((search, lanes))
+                search.advance(ids[rows], log_probs[rows], forced, last)
+                parents += [offset + lane.parent for lane in search.live] if not search.finished else []
+                positions.append(lanes * group)
                 offset += lanes
             seconds = run.lap()
-            for search, lanes in searched:
-                search.passes.append((lanes * group, seconds))
+            for row, number in zip(live, positions, strict=True):
+                searches[row].passes.append((number, seconds))
             run.start_lap()
-            if not alive:
+            live = [row for row in live if not searches[row].finished]
+            if not live:
                 break
-            run.go_on(np.array([parent for parent, _ in alive]), np.array([lane.tokens[-group:] for _, lane in alive]))
+            run.go_on(
+                np.array(parents), np.array([lane.tokens[-group:] for row in live for lane in searches[row].live])
+            )
         grown = [list(search.iterations(row)) for row, search in enumerate(searches)]
         for call in range(max(map(len, grown))):
             yield from (passes[call] for passes in grown if call < len(passes))
@@ -255,6 +260,12 @@ def _log_probabilities(candidates: Candidates) -> np.ndarray:
         return np.where(candidates.ids >= 0, candidates.scores - candidates.log_normaliser[:, None], -np.inf)
 
 
+def _one_end(ids: np.ndarray, ends: Sequence[int]) -> np.ndarray:
+    """Replace the best id of each row of ids (N, K) that ends a sentence by the first of `ends`, and drop its others."""
+    is_end = np.isin(ids, ends)
+    return np.where(is_end & (is_end.cumsum(-1) == 1), ends[0], np.where(is_end, -1, ids))
+
+
 @dataclass(frozen=True)
 class Groups:
     """Candidate groups, best first: the lane each grows from, its tokens and the summed score.
@@ -298,23 +309,14 @@ def best_groups(
         Fewer if there are not as many. Ties go to the earlier lane, then to the better token. A slot at which no lane has an
         allowed token ends all of them.
     """
-    groups = Groups(np.arange(len(sums)), np.zeros((len(sums), 0), dtype=np.int64), sums)
-    for slot in range(ids.shape[1]):
-        has_ended = (groups.tokens == end).any(1)
-        tokens = ids[groups.lanes, slot].copy()
-        added = log_probs[groups.lanes, slot].copy()
-        fixed = has_ended | (forced[slot] >= 0)
-        tokens[fixed], added[fixed] = -1, -np.inf
-        tokens[fixed, 0], added[fixed, 0] = np.where(has_ended[fixed], end, forced[slot]), 0.0
-        scores = np.where(tokens >= 0, groups.scores[:, None] + added, -np.inf)
-        if not np.isfinite(scores).any():
-            tokens, scores = np.full((len(tokens), 1), end), groups.scores[:, None]
-        order = np.argsort(-scores, axis=None, kind="stable")[: (slot + 2) * size]
-        order = order[np.isfinite(scores.reshape(-1)[order])]
-        parents, rank = np.unravel_index(order, scores.shape)
-        extended = np.concatenate([groups.tokens[parents], tokens[parents, rank][:, None]], 1)
-        groups = Groups(groups.lanes[parents], extended, scores[parents, rank])
-    return groups
+    lanes, group, _ = ids.shape
+    room = max(lanes, (group + 1) * size)
+    found = Groups(np.empty(room, np.int64), np.empty((room, group), np.int64), np.empty(room))
+    count = top_k.best_groups(
+        np.ascontiguousarray(ids), np.ascontiguousarray(log_probs, dtype=np.float64), sums, end, size, forced,
+        found.lanes, found.tokens, found.scores,
+    )  # fmt: skip
+    return Groups(found.lanes[:count], found.tokens[:count], found.scores[:count])
 
 
 class _Search:
@@ -330,29 +332,23 @@ class _Search:
         self.passes: list[tuple[int, float]] = []
         """Positions and seconds of each pass."""
 
-    def advance(self, ids: np.ndarray, log_probs: np.ndarray, slots: np.ndarray) -> None:
-        """Extend the lanes by the candidates (lanes, n, K) of a step's slots (n,) and their log-probabilities."""
-        size, group = self.settings.size, len(slots)
-        sums = np.array([lane.score for lane in self.live])
-        groups = best_groups(self._one_end(ids), log_probs, sums, self.end, size, self.run.forced(slots))
-        grown = [
-            Lane(lane, (*self.live[lane].tokens, *tokens), score)
-            for lane, tokens, score in zip(
-                groups.lanes.tolist(), groups.tokens.tolist(), groups.scores.tolist(), strict=True
-            )
-        ]
-        last = slots[-1] + 1 >= self.run.constraints.limit
-        ended = [last or self.end in lane.tokens[-group:] for lane in grown]
-        self.done += [self._closed(lane) for lane, has_ended in zip(grown[:size], ended, strict=False) if has_ended]
-        self.done = sorted(self.done, key=lambda lane: -lane.score)[:size]
-        self.live = [lane for lane, has_ended in zip(grown, ended, strict=True) if not has_ended][:size]
-        self.finished = not self.live or len(self.done) >= size
+    def advance(self, ids: np.ndarray, log_probs: np.ndarray, forced: np.ndarray, last: bool) -> None:
+        """Extend the lanes by the candidates (lanes, n, K) of a step's slots and their log-probabilities.
 
-    def _one_end(self, ids: np.ndarray) -> np.ndarray:
-        """Replace the best id that ends a sentence in each slot by `end`, and drop the others."""
-        ends = np.isin(ids, self.run.constraints.end)
-        best_end = ends & (ends.cumsum(-1) == 1)
-        return np.where(best_end, self.end, np.where(ends, -1, ids))
+        `forced` (n,) has the token forced at a slot, or -1; the hypotheses of the `last` step are finished.
+        """
+        size, before, self.live = self.settings.size, self.live, []
+        groups = best_groups(ids, log_probs, np.array([lane.score for lane in before]), self.end, size, forced)
+        for rank, (parent, tokens, score) in enumerate(
+            zip(groups.lanes.tolist(), groups.tokens.tolist(), groups.scores.tolist(), strict=True)
+        ):
+            ended = last or self.end in tokens
+            kept = rank < size if ended else len(self.live) < size
+            if kept:
+                lane = Lane(parent, (*before[parent].tokens, *tokens), score)
+                (self.done if ended else self.live).append(self._closed(lane) if ended else lane)
+        self.done = sorted(self.done, key=lambda lane: -lane.score)[:size]
+        self.finished = not self.live or len(self.done) >= size
 
     def _closed(self, lane: Lane) -> Lane:
         """A finished hypothesis: cut behind its end or at the limit, its score divided by its length."""

@@ -130,3 +130,67 @@ def best_continuations(sums, scores, log_normaliser, ids, lanes, tokens, values)
         lanes[place], tokens[place], values[place] = best, ids[best, taken[best]], highest
         taken[best] += 1
     return len(lanes)
+
+
+@kernel
+def best_groups(ids, log_probs, sums, end, size, forced, lanes, tokens, scores):  # type: ignore[no-untyped-def]
+    """DOUBLETOPK of algorithm 1 of Imamura and Sumita (2020) for groups of n tokens; see `decoding.double_token.best_groups`.
+
+    Parameters
+    ----------
+    ids, log_probs : int64 and float64 arrays (L, n, K)
+        Candidates of every slot of each lane, best first; -1 for none.
+    sums : float64 array (L,)
+        Log-probability of each lane so far.
+    end, size : int
+        The token of an end, and W.
+    forced : int64 array (n,)
+        The token forced at a slot, or -1.
+    lanes, tokens, scores : int64 (M,), int64 (M, n) and float64 (M,) arrays
+        Filled with groups, best first; M is at least L and (n + 1)W.
+
+    Returns
+    -------
+    int
+        Number of groups.
+    """
+    count = len(sums)
+    for lane in range(count):
+        lanes[lane], scores[lane] = lane, sums[lane]
+    ended = np.zeros(len(lanes), np.bool_)
+    parents, chosen, totals = np.empty(len(lanes), np.int64), np.empty(len(lanes), np.int64), np.empty(len(lanes))
+    for slot in range(len(forced)):
+        grown = 0
+        for closes in (False, True):  # where no lane has an allowed token, all of them end
+            taken = np.zeros(count, np.int64)
+            while grown < (slot + 2) * size:
+                best, highest, token = -1, -np.inf, np.int64(-1)
+                for i in range(count):
+                    options, place = ids[lanes[i], slot], taken[i]
+                    if closes or ended[i] or forced[slot] >= 0:
+                        value = scores[i] if place == 0 else -np.inf
+                        option = end if closes or ended[i] else forced[slot]
+                    else:
+                        added = log_probs[lanes[i], slot]
+                        while place < len(options) and (options[place] < 0 or not np.isfinite(added[place])):
+                            place += 1
+                        taken[i] = place
+                        value = scores[i] + added[place] if place < len(options) else -np.inf
+                        option = options[place] if place < len(options) else np.int64(-1)
+                    if np.isfinite(value) and value > highest:
+                        best, highest, token = i, value, option
+                if best < 0:
+                    break
+                parents[grown], chosen[grown], totals[grown] = best, token, highest
+                taken[best] += 1
+                grown += 1
+            if grown > 0:
+                break
+        before, origins, closed = tokens[:count].copy(), lanes[:count].copy(), ended[:count].copy()
+        for i in range(grown):
+            parent = parents[i]
+            lanes[i], scores[i] = origins[parent], totals[i]
+            tokens[i, :slot], tokens[i, slot] = before[parent, :slot], chosen[i]
+            ended[i] = closed[parent] or chosen[i] == end
+        count = grown
+    return count

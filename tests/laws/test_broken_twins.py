@@ -267,8 +267,8 @@ def stops_at_one_finished_hypothesis(monkeypatch):
     """Takes the first hypothesis that ends, though the beam could do better."""
     original = double_token._Search.advance
 
-    def advance(self, ids, chances, slots):
-        original(self, ids, chances, slots)
+    def advance(self, *arguments):
+        original(self, *arguments)
         self.finished = self.finished or bool(self.done)
 
     monkeypatch.setattr(double_token._Search, "advance", advance)
@@ -283,9 +283,9 @@ def finalises_beyond_the_first_w(monkeypatch):
         made.append(groups(*arguments))
         return made[-1]
 
-    def advance(self, ids, chances, slots):
+    def advance(self, *arguments):
         before, size = self.live, self.settings.size
-        original(self, ids, chances, slots)
+        original(self, *arguments)
         found = made[-1]
         for lane, tokens, score in list(zip(found.lanes, found.tokens.tolist(), found.scores, strict=True))[size:]:
             if self.end in tokens:

@@ -241,6 +241,45 @@ def test_groups_are_the_best_where_nothing_is_cut() -> None:
         assert [tuple(t) for t in found.tokens.tolist()] == sorted(every, key=lambda pair: -every[pair])
 
 
+def sorted_groups(ids, chances, sums, end, size, forced):
+    """Algorithm 1's groups by sorting all continuations of every group at every slot."""
+    groups = [(lane, (), score) for lane, score in enumerate(sums.tolist())]
+    for slot, fixed in enumerate(forced.tolist()):
+        grown = []
+        for lane, tokens, score in groups:
+            if end in tokens or fixed >= 0:
+                options = [(end if end in tokens else fixed, 0.0)]
+            else:
+                options = list(zip(ids[lane, slot].tolist(), chances[lane, slot].tolist(), strict=True))
+            grown += [(lane, (*tokens, token), score + chance) for token, chance in options if token >= 0]
+        grown = [group for group in grown if np.isfinite(group[2])]
+        grown = grown or [(lane, (*tokens, end), score) for lane, tokens, score in groups if np.isfinite(score)]
+        groups = sorted(grown, key=lambda group: -group[2])[: (slot + 2) * size]
+    return groups
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_groups_are_those_of_a_sort(block: int) -> None:
+    """With equal scores, candidates that are not there, lanes that are lost, forced tokens and slots without any."""
+    for seed in range(block * 200, block * 200 + 200):
+        random = np.random.default_rng(seed)
+        ids, chances, sums, size, group = random_group(seed)
+        kept = int(random.integers(1, ids.shape[2] + 1))
+        ids, chances = ids[..., :kept].copy(), chances[..., :kept].copy()
+        if seed % 2:
+            chances, sums = np.round(chances), np.round(sums)
+        missing = random.random(ids.shape) < random.choice([0.0, 0.3, 1.0], p=[0.5, 0.4, 0.1])
+        ids[missing] = -1
+        chances[missing | (random.random(ids.shape) < 0.05)] = random.choice([-np.inf, np.nan])
+        sums[random.random(len(sums)) < 0.1] = -np.inf
+        forced = np.where(random.random(group) < 0.2, random.integers(0, 30, group), -1)
+        found = best_groups(ids, chances, sums, END, size, forced)
+        expected = sorted_groups(ids, chances, sums, END, size, forced)
+        assert found.lanes.tolist() == [lane for lane, _, _ in expected], seed
+        assert [tuple(tokens) for tokens in found.tokens.tolist()] == [tokens for _, tokens, _ in expected], seed
+        assert found.scores.tolist() == [score for _, _, score in expected], seed
+
+
 # ---------------------------------------------------------------------------------------------------- mask-predict
 
 

@@ -30,7 +30,7 @@ def fit_screens(
     method : str
         A projection that needs screens: ``"clustered"`` (Amer et al., 2022) or ``"screened"`` (Chen et al., 2019).
     per : "direction", "target" or "all"
-        Amer et al., section 4.1: a screen for each language pair (``"en-de"``), or for each target language (``"de"``), with the
+        Amer et al., section 2.2: a screen for each language pair (``"en-de"``), or for each target language (``"de"``), with the
         contexts of all its pairs together.
     bar : bool
         Show a progress bar over the screens.

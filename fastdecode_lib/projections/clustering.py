@@ -23,7 +23,7 @@ def fit_clustered(
     always: Sequence[int] = (),
     at_least: int = 0,
 ) -> Screen:
-    """Cluster the contexts and give each cluster the union of the best tokens of all its members (section 3).
+    """Cluster the contexts and give each cluster the union of the best tokens of all its members (section 2.2).
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Chen et al. (2019), learning to screen (L2S); one file because algorithm 1 learns weights and active sets in turns.
 
 With sets fixed, the weights v of the clusters go down the gradient of the loss by straight-through Gumbel samples (eq. 8);
-with weights fixed, sets are filled greedily, as a knapsack (eq. 6). In the first turn the sets are empty, every cluster
+with weights fixed, sets are filled greedily, as a knapsack (eq. 7). In the first turn the sets are empty, every cluster
 costs the same, and the gradient is exactly zero: one turn is spherical k-means with a knapsack.
 
 The paper does not give the contexts, the budget B, the number of turns, the learning rate, the size of batches or the momentum
@@ -195,7 +195,7 @@ def knapsack(
     penalty: float,
     skip: bool = False,
 ) -> ActiveSets:
-    """Fill the sets greedily by value, up to a mean size of the budget over all contexts (eq. 6, weights fixed).
+    """Fill the sets greedily by value, up to a mean size of the budget over all contexts (eq. 7, weights fixed).
 
     A cluster without a token has size 0 here; in decoding, an empty set stands for the whole vocabulary.
 

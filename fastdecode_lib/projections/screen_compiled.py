@@ -97,7 +97,7 @@ class ScreenScorer(OfAnySource):
     """A screen on the rows of a model's output matrix, on the CPU; satisfies `core.Projection` and `core.Scorer`.
 
     By default each hidden vector has the set of its own cluster, so that no row depends on the other rows of a call. With
-    `shared`, all rows of a call score the union of their sets, as Amer et al. (2022) do for a batch (section 3, step 2).
+    `shared`, all rows of a call score the union of their sets, as Amer et al. (2022) do for a batch (section 2.3, step 2).
 
     Parameters
     ----------

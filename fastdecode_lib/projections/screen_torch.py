@@ -30,7 +30,7 @@ class TorchScreenScorer(OfAnySource):
     """A screen on the rows of a torch model's output matrix; satisfies `core.Projection` and `core.Scorer`.
 
     By default each hidden vector has the set of its own cluster, whatever the other rows of a call are. With `shared`, all rows
-    of a call score the union of their sets, as Amer et al. (2022) do for a batch (section 3, step 2).
+    of a call score the union of their sets, as Amer et al. (2022) do for a batch (section 2.3, step 2).
 
     With the Triton kernels and up to `MAX_FUSED` candidates, a row's cluster, ids, scores and normaliser are bitwise independent
     of the other rows of the call. With torch, the other rows can change the rounding of products: two clusters or two tokens

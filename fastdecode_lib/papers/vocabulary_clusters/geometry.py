@@ -141,8 +141,8 @@ def _vectors(hidden: np.ndarray, count: int, seed: int) -> Iterator[np.ndarray]:
 def zcode(run: CorpusRun) -> pd.DataFrame:
     """Time of one vector's five best tokens at the geometry of Amer et al.'s models, at two active shares of its figures.
 
-    Sets are random tokens: 2% of all, as in the largest clusters of figure 4 with one label, and 12.5%, as in the largest of
-    400 clusters in figure 2; unions of a batch are in its table 2, 6.36 to 16.50%. Centroids are hidden vectors. The baseline is
+    Sets are random tokens: 2% of all, as in cluster 0 of figure 4 with one label, and 12.5%, as in the largest of 400 clusters
+    in figure 2; unions of a batch are in its table 2, 6.36 to 16.50%. Centroids are hidden vectors. The baseline is
     numpy's product.
     """
     rows: list[dict[str, Any]] = []

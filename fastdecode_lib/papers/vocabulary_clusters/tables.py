@@ -363,7 +363,6 @@ def figure4(run: CorpusRun) -> pd.DataFrame:
                 "group": f"K = {top}",
                 "cluster": rank,
                 "share": float(share),
-                "paper_share_of_the_largest": amer_2022.FIGURE_4[top] / 100,
             }
             for rank, share in enumerate(shares)
         ]

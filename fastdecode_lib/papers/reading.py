@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 SHORT = 26
 """Most characters of a text that is kept on one line of a table."""
+NOTE = 110
+"""Characters of a line of a note in a notebook."""
 NOISY = "≈"
 """Mark of a time whose interquartile range over the runs exceeds a tenth of the median."""
 TRAIN = re.compile(r"fastdecode train (\S+(?: \S+)*) --data DIR")
@@ -35,6 +38,17 @@ def committed_result(name: str) -> "Styler | None":
     print(frame.attrs["provenance"]["command"], _made_on(frame), *gaps(frame), sep="\n")
     experiment = experiments()[name]
     return table(experiment.arrange(frame) if experiment.arrange else frame, *experiment.columns)
+
+
+def show_results(stem: str, *tables: str) -> None:
+    """Committed results of a paper in a notebook, one below the other, each with its title, its table and its note."""
+    from IPython.display import display
+
+    for name in (f"{stem}.{table}" for table in tables):
+        experiment = experiments()[name]
+        print(experiment.title)
+        display(committed_result(name))
+        print(fill(experiment.note, NOTE), end="\n\n")
 
 
 def chart_data(name: str, **where: object) -> dict[str, Any]:

@@ -178,15 +178,38 @@ def test_what_the_conclusion_says_of_learned_screens():
     assert set(alone.speedup.round(1)) == {2.1} and set(alone.identical.round(2)) == {0.95, 0.96}
     assert set(lost.xs(1, level="beam").round(1)) == {0.3}
     assert _ends(five.speedup) == (1.6, 1.8) and _ends(five.identical, 2) == (0.81, 0.86)
+    assert _ends(lost.xs(5, level="beam")) == (0.5, 0.7)
+    assert set((exact.paper_bleu - screened.paper_bleu).xs(5, level="beam").round(1)) == {0.1}
     table = committed("learning_to_screen.table2").set_index(["set", "method"])
     translation, small = table.loc[("translation", "screened")], table.loc[("small", "screened")]
     assert [round(translation[f"speedup{end}"], 1) for end in ("", "_low", "_high")] == [20.2, 19.7, 21.1]
     assert (round(translation.p_at_1, 3), round(translation.rows_scored)) == (0.995, 378)
     assert round(small.speedup) == 49 and small.p_at_1 > 0.999
+    assert (round(translation.p_at_5, 3), translation.paper_p_at_5, translation.reached) == (0.987, 0.993, False)
+    plain, half = (table.loc[("translation", name)] for name in ("clustered", "clustered, any precision"))
+    assert plain.reached and half.reached and half.setting.endswith("float16")
+    assert [round(found.speedup, 1) for found in (plain, half)] == [10.7, 17.7]
+    assert min(methods["screened"][1] for methods in TABLE_2.values()) == 0.989
     assert not translation.noisy and not small.noisy
     assert abs(translation.speedup - TABLE_2["translation"]["screened"][0]) < 1
     rivals = table.loc["translation"].loc[["fgd", "svd", "adaptive", "greedy_mips", "pca_mips"]]
     assert (rivals.p_at_1 > 0.98).all() and _ends(rivals.speedup) == (0.4, 1.8)
+    lsh = table.loc[("translation", "lsh_mips")]
+    assert (round(lsh.speedup, 1), round(lsh.p_at_1, 2)) == (8.5, 0.18)
+    others = table.loc["small"].loc[[*rivals.index, "lsh_mips"]]
+    assert (round(others.speedup.min(), 1), round(others.speedup.max())) == (0.4, 12)
+    assert _ends(others.paper_speedup) == (0.1, 1.9)
+    perplexity = committed("learning_to_screen.table6").query("set == 'small'").set_index("method")
+    rises = [
+        [
+            round(100 * (perplexity[c][method] / perplexity[c]["exact"] - 1), 1)
+            for method in ("screened", "svd", "adaptive")
+        ]
+        for c in ("perplexity", "paper_perplexity")
+    ]
+    assert rises[0] == [17.2, 3.3, 7.2] and rises[1][0] == 3.2
+    clusters = committed("learning_to_screen.table4")
+    assert set(clusters.budget) == {250} and _ends(clusters.speedup, 0) == (26, 38)
     assert _ends(rivals.paper_speedup) == (1.3, 6.7) and round(table.speedup["translation", "quantised"], 1) == 2.9
     paper = chen_2019.TABLE_5["translation"]
     assert round(paper["screened"][0] / paper["kmeans"][0], 1) == 1.5
@@ -700,13 +723,13 @@ def test_a_headline_names_one_row():
     assert said in " ".join(page.landing().split())
 
 
-@pytest.mark.parametrize("stem", ["vocabulary_clusters", "parallel_decoding"])
+@pytest.mark.parametrize("stem", ["vocabulary_clusters", "learning_to_screen", "parallel_decoding"])
 def test_a_notebook_ends_with_the_numbers_of_its_conclusion(stem):
     paper = next(paper for paper in papers() if paper.stem == stem)
     notebook = json.loads(
         (Path(__file__).parents[2] / "notebooks" / f"{paper.notebook}.ipynb").read_text(encoding="utf-8")
     )
     last = "".join(notebook["cells"][-1]["source"]).partition("What came of it")[2]
-    said = f"{paper.conclusion.found} {paper.conclusion.why} {paper.conclusion.differs}"
+    said = " ".join(vars(paper.conclusion).values())
     numbers = set(re.findall(r"\d+\.\d+|\d+%", last))
     assert len(numbers) > 4 and numbers <= set(re.findall(r"\d+\.\d+|\d+%", said))

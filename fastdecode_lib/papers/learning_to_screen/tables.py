@@ -180,12 +180,13 @@ def table5(run: CorpusRun) -> pd.DataFrame:
     return table_on(_chosen_settings(frame, chen_2019.TABLE_5), run, trained_of(MAIN, run))
 
 
-def with_limits_marked(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with "knob at its limit" added to methods whose knob is at an end of the range searched."""
-    if "at_limit" not in table:
-        return table
-    at_limit = table["at_limit"].fillna(False).astype(bool)
-    return table.assign(method=table["method"].mask(at_limit, table["method"] + " (knob at its limit)"))
+def marked(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with marks in the names: a knob at an end of the range searched; no setting as precise on dev as the paper's."""
+    name = table["name"]
+    for column, value, mark in (("at_limit", True, "knob at its limit"), ("reached", False, "less precise")):
+        if column in table:
+            name = name.mask(table[column].eq(value), name + f" ({mark})")
+    return table.assign(name=name)
 
 
 def at_equal_budgets(frontiers: pd.DataFrame) -> pd.DataFrame:

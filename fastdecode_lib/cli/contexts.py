@@ -208,33 +208,18 @@ def _recorded(options: argparse.Namespace, feeder: Any, inputs: dict[str, Sequen
 
 
 def _fit(options: argparse.Namespace) -> int:
-    from fastdecode_lib import loading, registry
+    from fastdecode_lib import loading
     from fastdecode_lib.checkpoints.hub import find_checkpoint
     from fastdecode_lib.checkpoints.language import LANGUAGE
-    from fastdecode_lib.contexts.fitting import (
-        MEASURABLE,
-        OF_ALL,
-        Precision,
-        fit_screens,
-        groups,
-        options_of_fit,
-        screens_to_keep,
-        summary,
-    )
+    from fastdecode_lib.contexts import fitting
     from fastdecode_lib.contexts.shards import Contexts
     from fastdecode_lib.language_model import load_language
     from fastdecode_lib.projections.screens import save_screens
 
     if not 0 <= options.hold_out < 1:
         raise UsageError(f"--hold-out is a share from 0 to below 1: got {options.hold_out}. Example: --hold-out 0.05.")
-    given = {name: value for name in KNOBS if (value := getattr(options, name)) is not None}
-    typed = registry.parse(f"{options.method}:{options.set}")[1] if options.set else {}
-    if own := [name for name in typed if name in (*given, *OF_ALL)]:
-        raise UsageError(
-            f"--set is for keywords without an option of their own: got {own[0]}={typed[own[0]]}. Use --{own[0].replace('_', '-')}."
-        )
-    given |= typed
-    options_of_fit(options.method, given)  # raises before any work
+    given = _knobs(options)
+    fitting.options_of_fit(options.method, given)  # raises before any work
     model: Any
     if find_checkpoint(options.model).family == LANGUAGE:
         model = load_language(options.model)
@@ -251,25 +236,39 @@ def _fit(options: argparse.Namespace) -> int:
         "seed": options.seed,
         "progress": sys.stderr.isatty(),
     }
-    knobs = options_of_fit(options.method, given, common)
+    knobs = fitting.options_of_fit(options.method, given, common)
     folder = _screens_folder(options, model.checkpoint)
-    names = groups(contexts.directions, options.per)
-    unchanged = screens_to_keep(folder, options.method, model.checkpoint.fingerprint, names)
+    names = fitting.groups(contexts.directions, options.per)
+    unchanged = fitting.screens_to_keep(folder, options.method, model.checkpoint.fingerprint, names)
     fitted, held_out = contexts, None
-    if options.hold_out and len(contexts) >= MEASURABLE:
+    if options.hold_out and len(contexts) >= fitting.MEASURABLE:
         fitted, held_out = contexts.split(options.hold_out, options.seed)
-    screens = fit_screens(fitted, options.method, per=options.per, bar=sys.stderr.isatty(), **knobs)
+    screens = fitting.fit_screens(fitted, options.method, per=options.per, bar=sys.stderr.isatty(), **knobs)
     save_screens(unchanged | screens, folder)
     for name, screen in screens.items():
-        print(f"{name}: {summary(screen)}")
+        print(f"{name}: {fitting.summary(screen)}")
         if held_out is not None and len(sample := held_out.where(direction=names[name])):
-            print(f"  {Precision.of(screen, sample).summary(screen)}")
+            print(f"  {fitting.Precision.of(screen, sample).summary(screen)}")
     if options.hold_out and held_out is None:
-        print(f"fewer than {MEASURABLE:,} contexts: none were held out to measure precision on")
+        print(f"fewer than {fitting.MEASURABLE:,} contexts: none were held out to measure precision on")
     if unchanged:
         print(f"kept as they were: {', '.join(unchanged)}")
     print(f"{folder}; use it: --projection {options.method}" + (f":file={folder}" if options.out else ""))
     return 0
+
+
+def _knobs(options: argparse.Namespace) -> dict[str, Any]:
+    """What was typed of the projection's own options, those of --set too."""
+    from fastdecode_lib import registry
+    from fastdecode_lib.contexts.fitting import OF_ALL
+
+    given = {name: value for name in KNOBS if (value := getattr(options, name)) is not None}
+    typed = registry.parse(f"{options.method}:{options.set}")[1] if options.set else {}
+    if own := [name for name in typed if name in (*given, *OF_ALL)]:
+        raise UsageError(
+            f"--set is for keywords without an option of their own: got {own[0]}={typed[own[0]]}. Use --{own[0].replace('_', '-')}."
+        )
+    return given | typed
 
 
 def _screens_folder(options: argparse.Namespace, checkpoint: Any) -> Path:

@@ -76,7 +76,8 @@ class Column:
     heading : str
         Heading, with the unit if there is one; by default the name in words, with "paper:" before it for the paper's values.
     digits : int or None
-        Digits after the point; by default two, none from 100 on, and below 1 three significant digits.
+        Digits after the point; by default none of whole numbers and from 100 on, else two (a ratio of 1.0 is 1.00), and below 1
+        three significant digits.
     share : bool
         Whether the value is shown in percent.
     """
@@ -101,19 +102,21 @@ class Column:
         if not isinstance(value, int | float | np.number):
             return str(value)
         if low is None or low != low:
-            return self._number(float(value), self.digits)
+            return self._number(value, self.digits)
         digits = (2 if abs(float(value)) < 100 else 0) if self.digits is None and not self.share else self.digits
         dash = "–" if low >= 0 else " to "
-        return f"{self._number(float(value), digits)} ({self._number(low, digits)}{dash}{self._number(high, digits)})"
+        return f"{self._number(value, digits)} ({self._number(low, digits)}{dash}{self._number(high, digits)})"
 
-    def _number(self, value: float, digits: int | None) -> str:
+    def _number(self, value: Any, digits: int | None) -> str:
         if self.share or self.name.removeprefix("paper_") in SHARES:
             return f"{value:.{1 if digits is None else digits}%}"
         if digits is not None:
             return f"{value:,.{digits}f}"
         if abs(value) >= 1e9 or abs(value) < 1:
             return f"{value:.3g}"
-        return f"{value:,.0f}" if abs(value) >= 100 or (value.is_integer() and abs(value) > 1) else f"{value:.2f}"
+        if isinstance(value, int | np.integer) or abs(value) >= 100 or (value.is_integer() and abs(value) != 1):
+            return f"{value:,.0f}"
+        return f"{value:.2f}"
 
 
 SPELLED = {

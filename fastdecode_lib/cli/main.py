@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from fastdecode_lib import __version__
 from fastdecode_lib.cli import (
@@ -27,6 +27,13 @@ from fastdecode_lib.cli.examples import epilog
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message[:1].upper()}{message[1:]}. See {self.prog} --help.")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Options and no unknown arguments: a command refuses them itself, so that the error names its own help."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options, unknown
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

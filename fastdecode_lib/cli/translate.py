@@ -121,7 +121,8 @@ def _check_options(options: argparse.Namespace) -> None:
     """Refuse options that do not fit each other."""
     if len(options.text) > 1:
         raise UsageError(
-            f"translate takes one sentence: got {len(options.text)} parts, the first {options.text[0]!r}. Put it in quotes."
+            f"translate takes one sentence: got {len(options.text)} parts, the first {options.text[0]!r}. Put it in "
+            "quotes, or name a file of sentences with --file."
         )
     if (not options.text) == (options.file is None):
         raise UsageError(

@@ -445,7 +445,14 @@ def test_a_broken_law_is_status_1(capsys: pytest.CaptureFixture[str], monkeypatc
         ((), ("COMMAND", "fastdecode --help")),
         (("translat",), ("translat", "translate", "--help")),
         (("translate",), ("needs a sentence or --file FILE", "Example: fastdecode translate")),
-        (("translate", "a", "b"), ("takes one sentence: got 2 parts, the first 'a'. Put it in quotes",)),
+        (
+            ("translate", "a", "b"),
+            ("takes one sentence: got 2 parts, the first 'a'. Put it in quotes, or name a file of sentences",),
+        ),
+        (
+            ("fit", "screened", "--contexts", "x", "--keep", "3"),
+            ("Unrecognized arguments: --keep 3", "See fastdecode fit --help"),
+        ),
         (("translate", "a", "--file", "x"), ("needs a sentence or --file FILE, one of the two",)),
         (("translate", "a", "--decodr", "greedy"), ("--decodr", "--help")),
         (("translate", "a", "--threads", "two"), ("--threads", "'two'", "--help")),

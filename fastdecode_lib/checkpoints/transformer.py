@@ -124,6 +124,11 @@ class Architecture:
         return self.family == "m2m_100"
 
     @property
+    def learned_positions(self) -> bool:
+        """Whether both sides learn positions, in tables whose first two rows are never read (mBART)."""
+        return self.family == "mbart"
+
+    @property
     def relative_positions(self) -> bool:
         """Whether attention scores have a bias for the distance of two tokens, and embeddings have no positions (T5)."""
         return self.family in t5.T5
@@ -153,7 +158,7 @@ class Architecture:
         """The row of the first token in the position table of a transformers module."""
         if self.positions_from_padding:
             return self.padding + 1
-        return 2 if self.family == "mbart" else 0
+        return 2 if self.learned_positions else 0
 
     @property
     def both_ends(self) -> bool:
@@ -167,7 +172,7 @@ class Architecture:
 
     def first_position(self, side: str) -> int | None:
         """The row of the first token in a side's learned table of positions; None if positions are sinusoids."""
-        learned = self.family == "mbart" or (self.family == OWN and side == "decoder")
+        learned = self.learned_positions or (self.family == OWN and side == "decoder")
         return self.position_offset if learned else None
 
     @classmethod

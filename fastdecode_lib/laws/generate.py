@@ -32,6 +32,7 @@ from fastdecode_lib.laws.cases import DRAFTS, LawBroken, random_decoder
 from fastdecode_lib.laws.running import tally
 
 KINDS = (*FAMILIES, "bart")
+"""Kinds of random modules: the families that our engines run, and one that runs through its own forward."""
 FUNCTIONAL = tuple(kind for kind in FAMILIES if not (kind in T5 and private.t5_rounds_scores()))
 """Kinds that fastdecode's engine runs in float64, too."""
 VOCABULARY, PADDING, END = 13, 1, 2

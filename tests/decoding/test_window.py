@@ -121,9 +121,9 @@ class _Oracle(Window):
 # ------------------------------------------------------------------------------------------------------------ sources
 
 
-def drafter(written, source=(4, 5, 6), table=None, vocabulary=12):
+def drafter(written, source=(4, 5, 6), **files):
     batch = Source(np.array([source]), np.array([len(source)]))
-    return sources.Draft(written, table).bind(batch, RULES, vocabulary, 2)[0]
+    return sources.Draft(written, **files).bind(batch, RULES, 12, 2)[0]
 
 
 def test_padding_and_recycling():

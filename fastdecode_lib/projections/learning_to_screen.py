@@ -35,8 +35,8 @@ class Learning:
     penalty : float
         lambda, the price of an active token that is no label (eq. 6).
     pressure : float
-        gamma, the weight of exceeding the budget (eq. 8), relative to the sum of a batch's losses: relative to their mean, 10 would
-        outweigh them, since sets use the whole budget and every other batch exceeds it.
+        gamma, the weight of exceeding the budget (eq. 8). It is added to the sum of a batch's losses, as printed: beside their
+        mean, 10 would outweigh them, since sets use the whole budget and every other batch exceeds it.
     temperature : float
         Temperature of the Gumbel softmax.
     reading : "literal" or "linear"
@@ -147,11 +147,11 @@ def fit_screened(
     screen = Screen("screened", points, empty_sets(len(points), contexts.vocabulary), about)
     random = np.random.default_rng(seed)
     for turn in range(learning.rounds):  # algorithm 1
-        if turn > 0:
+        if turn > 0:  # line 6, whose gradient is zero in the first turn
             learned = learn_points(screen.points, screen.sets, hidden, labels, budget, learning, random, progress)
             screen = replace(screen, points=learned)
         counted = contexts if turn == learning.rounds - 1 else chosen
-        counts = count_all(screen.assign, counted, learning.top, len(screen.sets))
+        counts = count_all(screen.assign, counted, learning.top, len(screen.sets))  # line 7
         screen = replace(screen, sets=knapsack(*counts, contexts.vocabulary, budget, learning.penalty, learning.skip))
     return with_guards(screen, *counts)
 

@@ -55,11 +55,16 @@ def fit_screens(
     from tqdm.auto import tqdm
 
     bars = tqdm(parts.items(), unit="screen", disable=not bar)
-    return {name: _described(fit(part, **options), part) for name, part in bars}
+    return {name: _described(fit(part, **options), method, part) for name, part in bars}
 
 
-def _described(screen: Screen, contexts: Contexts) -> Screen:
+def _described(screen: Screen, method: str, contexts: Contexts) -> Screen:
     """A screen with what `summary` and decoding ask of its ``about``, where ``fit`` did not say it."""
+    if screen.method != method:
+        raise ValueError(
+            f"A screen has the name of its projection: got {screen.method!r} from the fit of {method}. Write "
+            f"Screen({method!r}, ...)."
+        )
     about = {"fingerprint": contexts.fingerprint, "contexts": len(contexts)} | screen.about
     if "scored" not in about:
         about["scored"] = Precision.of(screen, contexts).scored

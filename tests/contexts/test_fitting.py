@@ -281,6 +281,9 @@ def test_any_keyword_of_a_fit_is_set(
     for name, screen in screens.items():
         number = len(contexts.where(direction=name))
         assert screen.about == {"fingerprint": contexts.fingerprint, "contexts": number, "scored": vocabulary}
+    monkeypatch.setitem(registry.PROJECTIONS, "part", type("Part", (Whole,), {"name": "part"}))
+    with pytest.raises(ValueError, match=r"got 'whole' from the fit of part. Write Screen\('part', ...\)"):
+        fit_screens(contexts, "part")
     for method, wrong, message in (
         ("clustered", "kept=true", "`fastdecode fit clustered` has no option 'kept'. Use one of "),
         ("clustered", "iteration=3", "has no option 'iteration'. Did you mean 'iterations'?"),

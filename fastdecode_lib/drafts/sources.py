@@ -499,7 +499,7 @@ class Draft:
             for name in names:
                 if name not in sources:
                     sources[name] = (
-                        simple[name]() if name in simple else self._scores(name, source, constraints, scratch)
+                        simple[name]() if name in SLOTWISE else self._scores(name, source, constraints, scratch)
                     )
             candidates.append([sources[name] for name in names])
         return Drafter(candidates, [*sources.values(), pool])

@@ -126,6 +126,13 @@ def drafter(written, source=(4, 5, 6), **files):
     return sources.Draft(written, **files).bind(batch, RULES, 12, 2)[0]
 
 
+def test_a_name_without_a_maker_is_no_silent_source(monkeypatch):
+    for names in ("SLOTWISE", "NAMES"):
+        monkeypatch.setattr(sources, names, (*getattr(sources, names), "phrases"))
+    with pytest.raises(KeyError, match="phrases"):
+        drafter("phrases")
+
+
 def test_padding_and_recycling():
     both = drafter("recycled/pad")
     assert both.propose([], 2) == [[(1, "pad"), (1, "pad")]]

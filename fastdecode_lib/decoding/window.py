@@ -183,19 +183,19 @@ class WindowRow:
 
     def _chain(self, candidate: Candidate) -> Feed:
         """The feed of a single candidate, a chain."""
-        for number, (token, origin) in enumerate(candidate, 1):
-            self.children[-1][token] = number
-            self.children.append({})
-            self.tokens.append(token)
-            self.origins.append(origin)
-        settled = self.output.copy()
-        return Feed(np.array(self.tokens), np.arange(len(settled), len(settled) + len(self.tokens)), settled)
+        self.children = []
+        self.tokens += [token for token, _ in candidate]
+        self.origins += [origin for _, origin in candidate]
+        slot = len(self.output)
+        return Feed(np.array(self.tokens), np.arange(slot, slot + len(self.tokens)), self.output)
 
     def take(self, tokens: np.ndarray) -> Accepted:
         """Settle the token behind the last settled one, and the one behind each draft that equals the token chosen there."""
         chosen: list[int] = tokens.tolist()
         if self.width == 1:
             return self._take_one(chosen[0], tokens)
+        if not self.children:
+            return self._take_chain(chosen, tokens)
         path = [0]
         ends = self.constraints.end
         while True:
@@ -225,6 +225,25 @@ class WindowRow:
             tokens=np.array([chosen[node] for node in nodes]),
             status=tuple(status),
         )
+
+    def _take_chain(self, chosen: list[int], tokens: np.ndarray) -> Accepted:
+        """Settle the tokens of a chain up to the first one that differs from its draft."""
+        drafts, kept = [*self.tokens[1:], -1], 0
+        for token, draft in zip(chosen, drafts, strict=True):
+            self.output.append(token)
+            kept += 1
+            if token in self.constraints.end or len(self.output) == self.constraints.limit:
+                self.complete()
+                break
+            if token != draft:
+                break
+        status: list[Status] = ["settled"] * kept
+        for token, draft in zip(chosen[kept:], drafts[kept:], strict=True):
+            status.append("changed" if draft not in (-1, token) else "draft")
+        self.drafter.learn(self.output, chosen, kept)
+        places = np.arange(len(chosen))
+        origins = (*self.origins[1:], "")
+        return Accepted(places[:kept], places, np.array(drafts), origins, tokens, tuple(status))
 
     def _take_one(self, token: int, tokens: np.ndarray) -> Accepted:
         """Settle the only token of a pass."""

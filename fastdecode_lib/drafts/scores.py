@@ -107,8 +107,10 @@ class Scores:
         """The alignment of tokens `before`, of which the first `settled` are settled, with the source by the lexicon."""
         if len(self.ahead.tokens) <= settled or self.ahead.tokens != before[: len(self.ahead.tokens)]:
             self._read(self.settled, before[:settled])
-            self.ahead = self.settled.copy()
-        self._read(self.ahead, before)
+            self.ahead = self.settled
+        if len(before) > len(self.ahead.tokens):
+            self.ahead = self.ahead.copy() if self.ahead is self.settled else self.ahead
+            self._read(self.ahead, before)
         return self.ahead
 
     def _read(self, reading: "_Reading", before: list[int]) -> None:

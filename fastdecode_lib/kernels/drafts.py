@@ -165,28 +165,41 @@ def _from_head(words, logits, reach, number, scratch, touched):  # type: ignore[
 def _highest(number, scratch, touched, weights, unigrams, totals, places, logits, log_normaliser):  # type: ignore[no-untyped-def]
     """The noted token with the highest sum of scores, the lowest id first; `scratch` is zero again after.
 
-    `totals` has how often the bigram's and the trigram's context were counted.
+    `totals` has how often the bigram's and the trigram's context were counted. Most tokens have n-gram counts only: without a head
+    the most probable of them is found before any logarithm is taken.
     """
-    ngram_weight, lexicon_weight, floor = weights[0], weights[1], weights[4]
     bigram_prior, trigram_prior, head_weight, head_floor = weights[5], weights[6], weights[7], weights[9]
-    best, chosen = -1e300, -1
+    best, chosen, highest, only_counted = -1e300, -1, -1.0, -1
     for index in range(number):
         token = touched[index]
-        score = 0.0
-        if ngram_weight > 0:
+        probability, score, translated = 0.0, 0.0, scratch[1, token]
+        if weights[0] > 0:
             probability = unigrams[token]
             probability = (scratch[2, token] + bigram_prior * probability) / (totals[0] + bigram_prior)
             probability = (scratch[3, token] + trigram_prior * probability) / (totals[1] + trigram_prior)
-            score += ngram_weight * log(probability + 1e-12)
-        if lexicon_weight > 0:
-            score += lexicon_weight * log(scratch[1, token] + floor)
+        scratch[0, token] = scratch[1, token] = scratch[2, token] = scratch[3, token] = 0
         if head_weight > 0:
             told = logits[places[token]] - log_normaliser if places[token] >= 0 else head_floor
             score += head_weight * max(told, head_floor)
+        elif translated == 0:
+            if probability > highest or (probability == highest and token < only_counted):
+                highest, only_counted = probability, token
+            continue
+        score += _log_sum(probability, translated, weights)
         if score > best or (score == best and token < chosen):
             best, chosen = score, token
-        scratch[0, token] = scratch[1, token] = scratch[2, token] = scratch[3, token] = 0
+    if only_counted >= 0:
+        score = _log_sum(highest, 0.0, weights)
+        if score > best or (score == best and only_counted < chosen):
+            chosen = only_counted
     return chosen
+
+
+@njit(nogil=True, error_model="numpy")
+def _log_sum(probability, translated, weights):  # type: ignore[no-untyped-def]
+    """The weighted logarithms of an n-gram probability and a lexicon's, of those whose weight is not 0."""
+    score = weights[0] * log(probability + 1e-12) if weights[0] > 0 else 0.0
+    return score + (weights[1] * log(translated + weights[4]) if weights[1] > 0 else 0.0)
 
 
 @njit(nogil=True, error_model="numpy")

@@ -167,8 +167,7 @@ class Trusting(Window):
             take = row.take
 
             def believing(tokens, row=row, take=take):
-                children = row.children[0]
-                return take(np.array([next(iter(children)), *tokens[1:]]) if children else tokens)
+                return take(np.array([row.tokens[1], *tokens[1:]]) if len(row.tokens) > 1 else tokens)
 
             row.take = believing
         return rows

@@ -27,10 +27,11 @@ FREQUENT = 100
 
 @dataclass(frozen=True)
 class Lexical:
-    """Candidates from a lexicon: the 20 likeliest of each source word, and the 100 most frequent tokens (Devlin, 2017).
+    """Candidates from a lexicon (Devlin, 2017): the 20 likeliest translations of each source word.
 
     A sentence uses only some rows of the output matrix: those of the `top` best translations of each of its words, and those
-    of the `always` active tokens. The paper takes the top 20 of word alignments, about 500 of 80,000 words.
+    of the `always` active tokens. The paper takes the top 20 of word alignments, about 500 of 80,000 words. Ours: the 100 most
+    frequent tokens are always active, too; ``frequent=0`` is the paper's list.
 
     Attributes
     ----------

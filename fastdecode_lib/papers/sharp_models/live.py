@@ -82,7 +82,7 @@ def candidates(model: Any, sentence: str) -> pd.DataFrame:
 
     text = model.tokenizer
     source = text.encode([sentence], *text.direction).ids[0]
-    lists = Lexical.of(model.network, text.lexicon)
+    lists = Lexical.of(model.network, text.lexicon, frequent=0)
     rows = []
     for i in (i for i in source if i >= FIRST_WORD):
         ids = lists.lexicon.ids[lists.lexicon.offsets[i] : lists.lexicon.offsets[i + 1]]

@@ -17,8 +17,9 @@ from fastdecode_lib.papers.catalogue import experiments
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.reading import texts
 from fastdecode_lib.papers.sharp_models import printed as devlin_2017
-from fastdecode_lib.papers.sharp_models.ladder import BEYOND, ENSEMBLES
+from fastdecode_lib.papers.sharp_models.ladder import BEYOND, ENSEMBLES, GEOMETRIES, MODEL, Trained, _RandomWords
 from fastdecode_lib.papers.sharp_models.quality import quality
+from fastdecode_lib.text.words import END, UNKNOWN
 from fastdecode_lib.training import presets
 from fastdecode_lib.training.presets import PRESETS
 
@@ -73,6 +74,16 @@ def test_quality_names_the_command_for_what_is_not_trained() -> None:
     missing = frame[frame.bleu.isna()]
     assert missing.gap.str.startswith("not trained: fastdecode train sharp-").all()
     assert (frame.bleu.dropna() > 0).all()
+
+
+def test_shortlists_are_the_papers() -> None:
+    """Twenty translations a word and no frequent words; at the paper's sizes some 500 candidates."""
+    assert _RandomWords(GEOMETRIES[Scale.LAPTOP], 0).candidates == pytest.approx(500, rel=0.02)
+    trained = Trained.find(MODEL)
+    source = trained.text.encode(["Could you close the window, please?"], *trained.text.direction)
+    shortlist = trained.projection(trained.network(ladder()["baseline"])).candidates(source.ids[0])
+    assert trained.text.lexicon is not None
+    assert set(shortlist) == {END, UNKNOWN, *trained.text.lexicon.pruned(20).candidates(source.ids[0])}
 
 
 def test_figure_1_compares_with_the_library() -> None:

@@ -252,8 +252,8 @@ EXPERIMENTS = (
             Column("token_ratio", "ratio of tokens a second"),
             "speedup",
             Column("as_float32", "same as float32"),
-            Column("paper_ratio_wmt_base", "paper: WMT"),
-            Column("paper_ratio_aspec_base", "paper: ASPEC"),
+            Column("paper_ratio_wmt_base", "paper: WMT, base"),
+            Column("paper_ratio_aspec_base", "paper: ASPEC, base"),
         ),
         arrange=measured_rows,
         note="In float16, in batches of 32 sorted by length, over single-token L2R by the same width of beam in the same run; 128 "

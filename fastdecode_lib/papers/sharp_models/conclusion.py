@@ -37,6 +37,11 @@ DIFFERENCES = (
     "update 1,200, since its run failed soon after.",
     "Each output and each row has a scale of its own in 16 bits, and sums cannot overflow; the paper multiplies all "
     "by one constant.",
+    "With random weights at the paper's sizes each word has 38 translations, not 20, many of which other words have, too: a "
+    "sentence has the paper's 500 candidates.",
     "Our vocabulary has 8,000 words altogether, the paper's 80,000.",
     "Transformers, 8 bits and the comparison with CTranslate2 and Hugging Face are beyond the paper.",
+)
+INCONSISTENCIES = (
+    "Section 4 prints the candidate state of the GRU with the sigmoid; by section 5.1 GRUs use tanh, and so do ours.",
 )

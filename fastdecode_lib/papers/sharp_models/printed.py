@@ -27,7 +27,7 @@ CITED: dict[str, tuple[float, float | None]] = {
     "phrase-based, basic (Schwenk 2014)": (33.1, None),
     "phrase-based, best (Durrani et al. 2014)": (37.0, None),
     "RNN search, large vocabulary (Jean et al. 2015)": (34.6, 8),
-    "Google, 8 LSTM layers, words (Wu et al. 2016)": (37.9, None),
+    "Google, 8 LSTM layers, words (Wu et al. 2016)": (37.9, 100),
     "Google, 8 LSTM layers, word pieces (Wu et al. 2016)": (39.0, 100),
     "convolutional (Gehring et al. 2017)": (40.5, None),
     "transformer (Vaswani et al. 2017)": (41.0, None),

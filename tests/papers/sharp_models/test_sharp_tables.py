@@ -67,6 +67,13 @@ def test_table_2_has_every_system_or_says_what_is_missing() -> None:
     assert (measured.bleu.notna() ^ measured.gap.notna()).all()
     assert measured.bleu.notna()["S4"], "the bundled model is trained"
     assert list(frame[frame.kind == "paper"].name) == list(devlin_2017.CITED)
+    arrange = experiments()["sharp_models.table2"].arrange
+    assert arrange
+    speed = arrange(frame).set_index("name").paper_speed_over_s1
+    assert {name for name in devlin_2017.CITED if speed.notna()[name]} == {
+        name for name, (_, words) in devlin_2017.CITED.items() if words
+    }
+    assert speed["S1"] == 1 and speed["E1"] == 102 / 418
 
 
 def test_quality_names_the_command_for_what_is_not_trained() -> None:

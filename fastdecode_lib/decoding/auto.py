@@ -32,14 +32,15 @@ LATEST, ENOUGH = 12, 3
 SHORTEST, LONGEST = 16, 512
 """Passes between two probes of another width: the number doubles as long as probes do not change the best width."""
 HOPELESS, RARELY = 0.8, 4 * LONGEST
-"""Speedup of two slots below which probes are rare from the start, and the passes between them then."""
+"""Speedup of two slots below which probes are rare from the start, where greedy decoding is best, and the passes between them."""
 SPREAD = 8
 """First passes of a sentence over which probes are spread, since drafts for its first slots are unlike later ones."""
 BURST = 16
 """Passes that a probe lasts for one sentence, fewer for more of them: the first ones find code and tables out of the caches, and
 are slower than those of a decoding that drafts all the time."""
 MANY = 8
-"""Rows of a large batch, where drafts seldom pay: from the start only one of `SHORTEST` passes tries two slots."""
+"""Rows of a large batch, where drafts seldom pay: the first is greedy decoding's own loop's, then one of `SHORTEST` passes tries
+two slots."""
 STEADY = 48
 """Passes for which a chosen width is kept."""
 MEMORY, FADING = 400, 0.99
@@ -227,8 +228,8 @@ class Experience:
         return probes.width(best, most, rows, hopeless)
 
     def _knows_single(self, rows: int) -> bool:
-        """Whether passes of one slot for each of these rows were timed."""
-        return self.seconds.known(rows) or self.greedy_seconds.known(rows)
+        """Whether passes of one slot for each of these rows were timed; of a large batch, greedy decoding's own will do."""
+        return self.seconds.known(rows) or (rows >= MANY and self.greedy_seconds.known(rows))
 
     def _tries_two_slots(self, rows: int, probes: Probes) -> bool:
         """Whether to try two slots at the beginning, to time such passes; not for ever, since there may be no drafts."""

@@ -335,7 +335,8 @@ class _Search:
     def advance(self, ids: np.ndarray, log_probs: np.ndarray, forced: np.ndarray, last: bool) -> None:
         """Extend the lanes by the candidates (lanes, n, K) of a step's slots and their log-probabilities.
 
-        `forced` (n,) has the token forced at a slot, or -1; the hypotheses of the `last` step are finished.
+        Each slot's candidates are best first, with one end at most (`_one_end`). `forced` (n,) has the token forced at a slot,
+        or -1; the hypotheses of the `last` step are finished.
         """
         size, before, self.live = self.settings.size, self.live, []
         groups = best_groups(ids, log_probs, np.array([lane.score for lane in before]), self.end, size, forced)

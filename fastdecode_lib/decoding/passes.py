@@ -26,7 +26,7 @@ class Feed(NamedTuple):
     slots : int64 array (W,)
         The slot whose token the pass predicts from each token.
     known : sequence of int
-        The tokens at the slots before ``slots[0]``.
+        The tokens at the slots before ``slots[0]``; valid until the sentence takes the pass's tokens.
     parents : int64 array (W,) or None
         Index in `tokens` of the token before each, -1 for the first; None where each follows the one before it.
     """

@@ -182,7 +182,7 @@ class WindowRow:
         )
 
     def _chain(self, candidate: Candidate) -> Feed:
-        """The feed of a single candidate, a chain."""
+        """The feed of a single candidate, a chain, whose tokens need no lists of children."""
         self.children = []
         self.tokens += [token for token, _ in candidate]
         self.origins += [origin for _, origin in candidate]

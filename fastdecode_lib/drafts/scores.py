@@ -104,7 +104,10 @@ class Scores:
         return tokens
 
     def reading(self, before: list[int], settled: int) -> "_Reading":
-        """The alignment of tokens `before`, of which the first `settled` are settled, with the source by the lexicon."""
+        """The alignment of tokens `before`, of which the first `settled` are settled, with the source by the lexicon.
+
+        `ahead` is `settled` itself until tokens that are not settled are read.
+        """
         if len(self.ahead.tokens) <= settled or self.ahead.tokens != before[: len(self.ahead.tokens)]:
             self._read(self.settled, before[:settled])
             self.ahead = self.settled

@@ -157,8 +157,7 @@ def best_groups(ids, log_probs, sums, end, size, forced, lanes, tokens, scores):
     count = len(sums)
     for lane in range(count):
         lanes[lane], scores[lane] = lane, sums[lane]
-    ended = np.zeros(len(lanes), np.bool_)
-    parents, chosen, totals = np.empty(len(lanes), np.int64), np.empty(len(lanes), np.int64), np.empty(len(lanes))
+    parents, chosen, totals, ended = lanes.copy(), lanes.copy(), scores.copy(), np.zeros(len(lanes), np.bool_)
     for slot in range(len(forced)):
         grown = 0
         for closes in (False, True):  # where no lane has an allowed token, all of them end

@@ -150,15 +150,25 @@ def texts(frame: pd.DataFrame, *parts: str | Column) -> pd.DataFrame:
     """A table as text: headings and cells, noisy times marked. Parameters as for `selected`."""
     rows, present = selected(frame, *parts)
     timed = [column for column in present if f"{column.name}_low" in rows] or list(present[:1])
-    marks = rows["noisy"].map({True: f"{NOISY} ", False: ""}) if "noisy" in rows else [""] * len(rows)
     cells = {}
     for column in present:
         low, high = (rows.get(f"{column.name}{end}", [None] * len(rows)) for end in ("_low", "_high"))
         column_cells = [column.text(*values) for values in zip(rows[column.name], low, high, strict=True)]
-        if column in timed:
-            column_cells = [mark + text if text else "" for mark, text in zip(marks, column_cells, strict=True)]
+        if column in timed and "noisy" in rows:
+            noisy = _noise_of(column, frame, rows)
+            column_cells = [
+                f"{NOISY} {text}" if mark and text else text for mark, text in zip(noisy, column_cells, strict=True)
+            ]
         cells[column.title] = column_cells
     return pd.DataFrame(cells, index=rows.index)
+
+
+def _noise_of(column: Column, frame: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
+    """Which selected rows are noisy in this column: ``noisy_batch_32`` is of ``token_ratio_batch_32``, ``noisy`` of others."""
+    own = [name for name in frame if str(name).startswith("noisy") and column.name.endswith(name.removeprefix("noisy"))]
+    if not own:
+        return rows["noisy"]
+    return frame.reset_index(drop=not any(frame.index.names)).loc[rows.index, max(own, key=len)].eq(True)
 
 
 def numbers(frame: pd.DataFrame, *parts: str | Column) -> pd.DataFrame:

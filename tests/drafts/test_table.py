@@ -169,6 +169,7 @@ def test_best_token_is_the_argmax_of_the_sum(name):
         compared += 1
         total[~known] = -np.inf
         assert total[found] == pytest.approx(total.max(), abs=1e-5)
+        assert found <= np.flatnonzero(total == total[found])[0], "the lowest id of equals"
         assert not scores.scratch.any(), "scratch must be left clean"
     assert compared > 40
 
@@ -194,6 +195,15 @@ def test_equal_scores_give_the_lowest_id():
     lexicon = Lexicon.of_entries(np.array([0, 0]), np.array([4, 2]), np.array([0.5, 0.5]), 1, 6)
     empty = NGrams.count([np.array([5])], vocabulary=6, start=START, least=9)
     scores = Scores("lexicon", DraftTable(empty, lexicon), np.array([0]), START)
+    assert scores.token([], 0) == 2
+
+
+@pytest.mark.parametrize("translated", [(0.0, 0.0), (0.0, 1e-30), (1e-30, 0.0), (1e-30, 1e-30)])
+def test_equal_counts_give_the_lowest_id_whatever_the_lexicon_notes_first(translated):
+    """Probabilities of the lexicon that vanish beside its floor, one of them 0, which is scored without a logarithm."""
+    lexicon = Lexicon.of_entries(np.array([0, 1]), np.array([4, 2]), np.array(translated), 2, 6)
+    ngrams = NGrams.count([np.array([2]), np.array([4])], vocabulary=6, start=START, least=1)
+    scores = Scores("ngram+lexicon", DraftTable(ngrams, lexicon), np.array([0, 1]), START)
     assert scores.token([], 0) == 2
 
 

@@ -114,7 +114,7 @@ EXPERIMENTS = (
         never_slower.auto_second_processor,
         "Auto beside greedy decoding on another processor",
         NEVER_SLOWER,
-        note="With a newer engine too, which asks less often what widths would cost.",
+        note="With a newer engine too, whose `auto` tries hopeless widths less often.",
     ),
     Experiment(
         in_generate.in_generate,

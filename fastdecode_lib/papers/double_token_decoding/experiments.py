@@ -69,10 +69,10 @@ SYSTEM_COLUMNS = columns(
     Column("paper_ratio", "paper: ratio", 2),
 )
 SYSTEMS_NOTE = """\
-ratio: of tokens a second over single-token L2R, as in the paper, whose batches have 32 sentences sorted by length, on a V100; ≈
-is of the times one at a time. The paper's values in our rows are of WMT-14 and Transformer base. † and ‡: BLEU differs from
-single-token L2R's or R2L's by more than chance (ours: paired bootstrap over sentences, 5%). Updates of the best checkpoint:
-2,800, Mask-Predict 3,000. The paper's tokens a second by single-token L2R: {}.""".format(
+ratio: of tokens a second over single-token L2R, as in the paper, whose batches have 32 sentences sorted by length, on a V100. The
+paper's values in our rows are of WMT-14 and Transformer base. † and ‡: BLEU differs from single-token L2R's or R2L's by more than
+chance (ours: paired bootstrap over sentences, 5%). Updates of the best checkpoint: 2,800, Mask-Predict 3,000. The paper's tokens a
+second by single-token L2R: {}.""".format(
     ", ".join(
         f"{cell[1]:,} ({label})"
         for cell, label in zip(imamura_2020.TABLE_2["single_token_l2r"], SETS.values(), strict=True)

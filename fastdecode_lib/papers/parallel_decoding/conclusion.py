@@ -10,8 +10,8 @@ CITATION = Citation(
 )
 SETUP = """\
 The bundled model in float32 on the compiled engine, six directions, test sentences single and joined two to four at a time, one
-thread, one run for all tables. *Passes saved* are greedy decoding's passes over the method's, on 500 sentences a direction and set
-(100 under the protocol *paper*); speedups over our greedy loop are of 40 single and 10 joined sentences a direction."""
+thread, one run for all tables. *Times fewer passes* are greedy decoding's passes over the method's, on 500 sentences a direction
+and set (100 under the protocol *paper*); speedups over our greedy loop are of 40 single and 10 joined sentences a direction."""
 CONCLUSION = Conclusion(
     claims="Guess a block of tokens, correct all of them in every pass: the same output as greedy decoding, 1.34 to "
     "1.38 times as fast "

@@ -60,9 +60,9 @@ def costs_of_decoders(frame: pd.DataFrame) -> pd.DataFrame:
     printed = printed_cells(frame, "name")
     printed.columns = [name.removeprefix("paper_") for name in printed]
     if "architecture" in printed:
-        needs = printed[["architecture", "loss", "distillation"]].agg(", ".join, axis=1)
+        needs = printed[["architecture", "loss", "distillation"]].agg("; ".join, axis=1)
         printed = printed.assign(needs=needs.str.lower())
-    ours = honest(frame).assign(inference_flops=frame["total_flops"], whose="ours", needs="no, no, no")
+    ours = honest(frame).assign(inference_flops=frame["total_flops"], whose="ours", needs="no; no; no")
     return pd.concat([ours, printed.assign(whose="the paper")], ignore_index=True)
 
 
@@ -70,8 +70,8 @@ SHORT = {PJ: "PJ", PGJ3: "PGJ", HGJ3: "HGJ"}
 WHOSE = (("", ""), ("paper_", "paper: "))
 OUR_SET = "500 joined sentences"
 PAPER_SET = f"the {TABLE_4['WMT 14 De-En']:,} sentences of WMT-14"
-MBART_NOTE = "The paper's mBART-50 on a GPU has {}, {:.1f} BLEU.".format(
-    ", ".join(f"{short} {mean(TABLE_1, name, 'paper_mbart_speedup'):.2f}" for name, short in SHORT.items()),
+MBART_NOTE = "The paper's mBART-50 on a GPU is {} times as fast, at {:.1f} BLEU.".format(
+    ", ".join(f"{mean(TABLE_1, name, 'paper_mbart_speedup'):.2f} ({short})" for name, short in SHORT.items()),
     mean(TABLE_1, GREEDY, "paper_mbart_bleu"),
 )
 EXPERIMENTS = (

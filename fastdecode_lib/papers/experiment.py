@@ -111,7 +111,7 @@ class Column:
         if self.share or self.name.removeprefix("paper_") in SHARES:
             return f"{value:.{1 if digits is None else digits}%}"
         if digits is not None:
-            return f"{value:,.{digits}f}"
+            return f"{round(value, digits) + 0.0:,.{digits}f}"
         if abs(value) >= 1e9 or abs(value) < 1:
             return f"{value:.3g}"
         if isinstance(value, int | np.integer) or abs(value) >= 100 or (value.is_integer() and abs(value) != 1):

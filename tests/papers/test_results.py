@@ -248,10 +248,9 @@ def test_what_the_conclusions_say_of_draft_heads_and_two_tokens_a_step():
     assert wide["ngram+lexicon"].to_dict() == {"joined": 1.7, "single": 1.6, "technical": 1.4}
     assert wide["ngram+lexicon+head"].to_dict() == {"joined": 2.3, "single": 2.0, "technical": 1.6}
     systems = committed("double_token_decoding.table2").set_index(["system", "set"]).sort_index()
-    assert (
-        set(systems["updates"].drop(index=["mask_predict_4", "mask_predict_10"])) == {2_800}
-        and not systems.xs("single", level="set")["noisy"].any()
-    )
+    assert set(systems["updates"].drop(index=["mask_predict_4", "mask_predict_10"])) == {2_800}
+    named = systems.xs("single", level="set").drop("double_token_l2r")
+    assert not named["noisy"].any() and not systems["noisy_batch_32"].any()
     order = systems.xs("single", level="set").bleu.drop("shallow_l2r").sort_values(ascending=False)
     wmt = pd.Series({name: cells[0][0] for name, cells in imamura_2020.TABLE_2.items()}).sort_values(ascending=False)
     assert list(order.index) == list(wmt.index)
@@ -262,11 +261,13 @@ def test_what_the_conclusions_say_of_draft_heads_and_two_tokens_a_step():
         )
         assert round(plain["bleu"] - both["bleu"], 1) == {"single": 2.6, "joined": 2.0}[which]
         assert round(plain["bleu"] - left["bleu"], 1) == {"single": 3.9, "joined": 4.0}[which]
-        assert left["token_ratio_low"] < both["token_ratio"] < left["token_ratio_high"]
+        for batch in ("", "_batch_32"):
+            assert both[f"token_ratio{batch}_low"] < left[f"token_ratio{batch}_high"]
+            assert left[f"token_ratio{batch}_low"] < both[f"token_ratio{batch}_high"]
         assert both["marks"] == left["marks"] == "†‡" and right["marks"] == plain["marks"] == ""
         assert left["bleu"] > systems.bleu["double_token_r2l", which]
         assert round(plain["bleu"] - shallow["bleu"], 1) == {"single": 3.2, "joined": 3.8}[which]
-        assert round(shallow["token_ratio"], 1) == 1.8
+        assert round(shallow["token_ratio_batch_32"], 1) == 1.8
         behind = [round(plain["bleu"] - systems.bleu[f"mask_predict_{passes}", which], 1) for passes in (10, 4)]
         assert behind == {"single": [6.1, 7.1], "joined": [10.8, 14.7]}[which]
     for passes, wanted in ((10, (2.9, 4.1)), (4, (5.6, 6.8))):
@@ -275,7 +276,7 @@ def test_what_the_conclusions_say_of_draft_heads_and_two_tokens_a_step():
         )
         losses = [own[0] - other[0] for own, other in cells]
         assert (round(min(losses), 1), round(max(losses), 1)) == wanted
-    told = {"bidirectional": (2, [1.07, 1.05, 1.08]), "shallow_l2r": (1, [1.8, 1.6, 1.9])}
+    told = {"bidirectional": (2, [1.18, 1.03, 1.24]), "shallow_l2r": (1, [1.8, 1.5, 1.9])}
     for name, (digits, wanted) in told.items():
         ratios = systems.loc[(name, "single"), ["token_ratio", "token_ratio_low", "token_ratio_high"]].astype(float)
         assert ratios.round(digits).tolist() == wanted
@@ -308,7 +309,7 @@ def test_what_the_conclusions_say_of_draft_heads_and_two_tokens_a_step():
     assert (profile.arithmetic < 1).all() and not profile.noisy.any() and profile.speedup.max() < 1.55
     sizes = committed("double_token_decoding.sizes").set_index("name")
     plain = sizes.loc["base, shallow_l2r"]
-    assert [round(plain[f"speedup{end}"], 1) for end in ("", "_low", "_high")] == [2.3, 2.3, 2.4]
+    assert [round(plain[f"speedup{end}"], 1) for end in ("", "_low", "_high")] == [2.3, 2.2, 2.4]
     steps = committed("double_token_decoding.tokens_per_step").set_index("tokens_a_step")
     elsewhere = steps.loc[2, "speedup_beam_10"]
     assert [round(ratio, 1) for ratio in (elsewhere, sizes.loc["base, bidirectional", "speedup"])] == [1.5, 1.2]
@@ -342,9 +343,9 @@ def test_what_the_conclusions_say_of_learned_drafts_in_time():
 def test_what_the_conclusions_say_of_sharp_models():
     ladder = committed("sharp_models.table1").query("name == 'merged states'")
     said = [[round(row[f"factor{end}"], 1) for end in ("", "_low", "_high")] for _, row in ladder.iterrows()]
-    assert said == [[9.9, 9.6, 10.0], [4.3, 4.2, 4.4]]
+    assert said == [[9.8, 9.5, 10.3], [4.9, 4.3, 5.2]]
     packed = committed("sharp_models.table1").query("name == 'packed float32 products'").factor
-    assert (ladder.factor.to_numpy() / packed.to_numpy()).round(1).tolist() == [3.2, 1.9]
+    assert (ladder.factor.to_numpy() / packed.to_numpy()).round(1).tolist() == [3.2, 2.0]
     kept = committed("sharp_models.precisions").query("set == 'test'").groupby("precision").agreement
     assert (kept.min().round(2)[["int16", "int8"]].tolist(), kept.max().round(2)[["int16", "int8"]].tolist()) == (
         [0.98, 0.84],
@@ -355,12 +356,12 @@ def test_what_the_conclusions_say_of_sharp_models():
         {name: round(bleu.loc[name, c] - bleu.loc["S1", c], 1) for name in bleu.index[:7]}
         for c in ("bleu", "paper_bleu")
     )
-    assert own == {"S1": 0, "S2": 5.0, "S3": 4.9, "S4": 3.9, "S5": -4.0, "S6": 0, "S7": 10.3}
+    assert own == {"S1": 0, "S2": 5.1, "S3": 4.8, "S4": 3.7, "S5": -3.2, "S6": 0.2, "S7": 10.0}
     assert (paper["S3"], paper["S4"], paper["S5"], paper["S6"]) == (0.9, 1.2, 1.4, 1.1)
-    assert [round(bleu.loc["S7", c] - bleu.loc["S4", c], 1) for c in ("bleu", "paper_bleu")] == [6.4, 0.4]
+    assert [round(bleu.loc["S7", c] - bleu.loc["S4", c], 1) for c in ("bleu", "paper_bleu")] == [6.3, 0.4]
     assert bleu.loc["S2", "speed_over_s1_high"] < bleu.loc["S3", "speed_over_s1_low"], "S3 costs less than S2"
-    assert (bleu.loc[["S2", "S3", "S4", "S5", "S7"], "bleu_p"] < 0.01).all() and bleu.loc["S6", "bleu_p"] > 0.3
-    assert [round(bleu.loc["E1", c] - bleu.loc["S4", c], 1) for c in ("bleu", "paper_bleu")] == [2.7, 0.9]
+    assert (bleu.loc[["S2", "S3", "S4", "S5", "S7"], "bleu_p"] < 0.01).all() and bleu.loc["S6", "bleu_p"] > 0.2
+    assert [round(bleu.loc["E1", c] - bleu.loc["S4", c], 1) for c in ("bleu", "paper_bleu")] == [2.8, 0.9]
     assert round(bleu.loc["E2", "bleu"] - bleu.loc["S4", "bleu"], 1) == 3.3
     curves = committed("sharp_models.learning").sort_values("updates").groupby("system")
     assert curves.updates.max().drop("S7").eq(2_400).all() and curves.updates.max()["S7"] == 1_200
@@ -526,10 +527,11 @@ def test_no_reader_meets_the_numbers_of_papers():
 def test_the_page_has_every_table_that_declares_how_it_is_read_with_its_machine_and_its_noise():
     (paper,) = (paper for paper in papers() if paper.stem == "sharp_models")
     text = page.page(paper)
-    timed = committed("sharp_models.steps")
-    noisy = f"{(timed.note == 'noisy').sum()} of {len(timed)} rows are noisy."
-    assert noisy in text.partition("## Time of a step")[2].partition("\n## ")[0]
-    assert "noisy" not in text.partition("## Table 2")[2].partition("\n## ")[0]
+    for name, heading in (("steps", "## Time of a step"), ("table2", "## Table 2")):
+        timed = committed(f"sharp_models.{name}").query("kind != 'paper'")
+        noisy = f"{(timed.note == 'noisy').sum()} of {len(timed)} rows are noisy."
+        assert noisy in text.partition(heading)[2].partition("\n## ")[0]
+    assert "noisy" not in text.partition("## Shared states")[2].partition("\n## ")[0]
     assert "noisy" not in text.partition("## Table 1")[2].partition("\n## ")[0].partition("[Raw]")[2]
     for experiment in paper.experiments:
         assert (f"\n## {experiment.title}\n" in text) == bool(experiment.on_page or experiment.chart)

@@ -53,9 +53,6 @@ def drafts_by_shape(frame: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(where=rows["shape"] + ", " + rows["precision"] + ", " + rows["projection"])
 
 
-NEVER_SLOWER = columns(
-    Column("precision", "number format"), "set batch speedup", Column("window", "a window of 3"), "identical"
-)
 METHODS = columns("set decoder projection", Column("precision", "number format"), "agreement speedup bleu:2")
 
 EXPERIMENTS = (
@@ -102,19 +99,16 @@ EXPERIMENTS = (
     Experiment(
         never_slower.auto,
         "Drafting what pays: auto beside greedy decoding",
-        NEVER_SLOWER,
+        columns(
+            Column("precision", "number format"), "set batch speedup", Column("window", "a window of 3"), "identical"
+        ),
         note="Over greedy decoding of the same model in the same number format, one thread. `auto` drafts where that pays and else "
         "decodes greedily; the window of 3 always drafts. Batches of 32 are two to a round here, so that what is tried in them "
-        "weighs.",
+        "weighs. On the second processor of the first page, where no width pays, `auto` is 0.97 to 0.98 times as fast as greedy "
+        "decoding.",
         chart=Chart(
             "batch", "speedup", "set", {"precision": "float32"}, 1.0, log_x=True, x_title="sentences decoded together"
         ),
-    ),
-    Experiment(
-        never_slower.auto_second_processor,
-        "Auto beside greedy decoding on another processor",
-        NEVER_SLOWER,
-        note="With a newer engine too, whose `auto` tries hopeless widths less often.",
     ),
     Experiment(
         in_generate.in_generate,

@@ -29,16 +29,6 @@ def auto(run: CorpusRun) -> pd.DataFrame:
     `auto` learns from each batch for the next, in the measured rounds as well. ``identical`` is the share of its outputs in the
     last round that are greedy decoding's: 1 by law. ``width`` is its last choice for batches of this size; 1 is greedy decoding.
     """
-    return _beside_greedy(run)
-
-
-@experiment
-def auto_second_processor(run: CorpusRun) -> pd.DataFrame:
-    """The rows of `auto`, made on another processor and with a newer engine than its committed result."""
-    return _beside_greedy(run)
-
-
-def _beside_greedy(run: CorpusRun) -> pd.DataFrame:
     texts = texts_of(run, SENTENCES[run.scale], *SETS[:1] if run.tiny else SETS)
     cells = [*product(PRECISIONS, texts, BATCHES[run.scale])]
     rows: list[dict[str, Any]] = []

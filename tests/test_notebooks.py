@@ -66,7 +66,7 @@ def test_every_picture_is_there_without_a_kernel(notebook):
 def test_nothing_but_pictures_tables_and_text_is_saved(notebook, path):
     assert path.stat().st_size <= saver.LARGEST
     kinds = {kind for cell in notebook.cells for output in cell.get("outputs", []) for kind in output.get("data", {})}
-    assert kinds <= {saver.SVG, saver.MIME, saver.CHART, "text/plain", "text/html"}
+    assert kinds <= {saver.SVG, saver.MIME, saver.CHART, "text/plain", "text/html", "text/markdown"}
     errors = [output for cell in notebook.cells for output in cell.get("outputs", []) if output.output_type == "error"]
     assert not errors
 

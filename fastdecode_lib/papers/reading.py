@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Mapping
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 
 SHORT = 26
 """Most characters of a text that is kept on one line of a table."""
-NOTE = 110
-"""Characters of a line of a note in a notebook."""
 NOISY = "≈"
 """Mark of a time whose interquartile range over the runs exceeds a tenth of the median."""
 TRAIN = re.compile(r"fastdecode train (\S+(?: \S+)*) --data DIR")
@@ -42,13 +39,13 @@ def committed_result(name: str) -> "Styler | None":
 
 def show_results(stem: str, *tables: str) -> None:
     """Committed results of a paper in a notebook, one below the other, each with its title, its table and its note."""
-    from IPython.display import display
+    from IPython.display import Markdown, display
 
     for name in (f"{stem}.{table}" for table in tables):
         experiment = experiments()[name]
-        print(experiment.title)
+        display(Markdown(f"**{experiment.title}**"))
         display(committed_result(name))
-        print(fill(experiment.note, NOTE), end="\n\n")
+        display(Markdown(experiment.note))
 
 
 def chart_data(name: str, **where: object) -> dict[str, Any]:

@@ -258,9 +258,11 @@ class Experience:
     def greedy(self, rows: int, most: int = WIDTHS[-1]) -> bool:
         """Whether greedy decoding's own loop should take over a batch of this many rows, to rest or to be timed."""
         probes = self.sizes[rows.bit_length()]
-        if most == 1 or (rows >= MANY and not self._knows_single(rows)):
+        if most == 1:
             return True
-        if not self._knows_single(rows) or self._tries_two_slots(rows, probes):
+        if not self._knows_single(rows):
+            return rows >= MANY
+        if self._tries_two_slots(rows, probes):
             return False
         return probes.probed == 1 if probes.lasts else not probes.due and self.best(rows, most) == 1
 

@@ -18,6 +18,8 @@ from fastdecode_lib.kernels.tiles import LANES, Builder
 _int32, _int64, _float = ir.IntType(32), ir.IntType(64), ir.FloatType()
 _floats, _integers = ir.VectorType(_float, LANES), ir.VectorType(_int32, LANES)
 _NO_BIASES, _NO_PLACES = np.zeros((0, 0), dtype=np.float32), np.zeros(0, dtype=np.int64)
+FIRST_PAGE = np.zeros(1, dtype=np.int64)
+"""The pages of a cache that is one page."""
 _UNROLLED = 4
 """Slots that `_weighted_sum` adds in turns, to four sums."""
 
@@ -30,22 +32,26 @@ def usual_factor(size):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, error_model="numpy")
 def attend(query, keys, values, count, further, scores, offsets, out):  # type: ignore[no-untyped-def]
-    """Attention as `attend_from`, with the usual factor and without biases."""
-    factor = usual_factor(keys.shape[2])
-    attend_from(query, keys, values, count, further, factor, _NO_BIASES, 0, _NO_PLACES, scores, offsets, out)
+    """Attention as `attend_from` to keys and values (heads, slots, size), with the usual factor and without biases."""
+    factor, keys, values = usual_factor(keys.shape[2]), np.expand_dims(keys, 0), np.expand_dims(values, 0)
+    attend_from(
+        query, keys, values, FIRST_PAGE, count, further, factor, _NO_BIASES, 0, _NO_PLACES, scores, offsets, out
+    )
 
 
 @njit(nogil=True, error_model="numpy")
 def attend_from(  # type: ignore[no-untyped-def]
-    query, keys, values, count, further, factor, biases, place, places, scores, offsets, out
+    query, keys, values, pages, count, further, factor, biases, place, places, scores, offsets, out
 ):
     """Attention of one position over the slots that it may attend to.
 
     Parameters
     ----------
     query : float32 array (at least heads * size,)
-    keys, values : float32 arrays (heads, slots, size)
-        Of the same strides; the entries of a slot lie together.
+    keys, values : float32 arrays (P, heads, slots, size)
+        Pages of slots; of the same strides; the entries of a slot lie together.
+    pages : int64 array
+        The page of the first slots, of the next ones, and so on.
     count : int
         The first `count` slots are attended to.
     further : bool array (W,)
@@ -63,8 +69,8 @@ def attend_from(  # type: ignore[no-untyped-def]
     out : float32 array (at least heads * size,)
         Zeros if no slot is attended to.
     """
-    heads, _, size = keys.shape
-    seen = _write_offsets(count, further, keys.strides[1], offsets)
+    _, heads, page_slots, size = keys.shape
+    seen = _write_offsets(count, further, pages, page_slots, keys.strides[0], keys.strides[2], offsets)
     if seen == 0:
         for i in range(heads * size):
             out[i] = np.float32(0.0)
@@ -72,7 +78,7 @@ def attend_from(  # type: ignore[no-untyped-def]
     groups, at_scores, at_offsets = (seen + LANES - 1) // LANES, scores.ctypes.data, offsets.ctypes.data
     for head in range(heads):
         at_query, at_out = query.ctypes.data + 4 * head * size, out.ctypes.data + 4 * head * size
-        at_keys, at_values = (keys.ctypes.data + head * keys.strides[0], values.ctypes.data + head * values.strides[0])
+        at_keys, at_values = keys.ctypes.data + head * keys.strides[1], values.ctypes.data + head * values.strides[1]
         if size % LANES == 0:
             _products(at_query, at_keys, at_offsets, seen, size // LANES, factor, at_scores)
         else:
@@ -90,14 +96,16 @@ def attend_from(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _write_offsets(count, further, step, offsets):  # type: ignore[no-untyped-def]
-    """Write the distance in bytes of each slot attended to from the first, the last one repeatedly up to a multiple of 16."""
-    for slot in range(count):
-        offsets[slot] = slot * step
+def _write_offsets(count, further, pages, page_slots, page_step, step, offsets):  # type: ignore[no-untyped-def]
+    """Write where each slot attended to is, in bytes behind the first page, the last one repeatedly up to a multiple of 16."""
+    for first in range(0, count, max(page_slots, 1)):
+        start = pages[first // page_slots] * page_step
+        for slot in range(first, min(first + page_slots, count)):
+            offsets[slot] = start + (slot - first) * step
     seen = count
-    for slot in range(len(further)):
-        if further[slot]:
-            offsets[seen] = (count + slot) * step
+    for slot in range(count, count + len(further)):
+        if further[slot - count]:
+            offsets[seen] = pages[slot // page_slots] * page_step + slot % page_slots * step
             seen += 1
     for slot in range(seen, (seen + LANES - 1) // LANES * LANES):
         offsets[slot] = offsets[seen - 1]

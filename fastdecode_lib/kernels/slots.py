@@ -1,8 +1,13 @@
-"""Slots that a step feeds and keeps, counted, checked and copied in one call: numpy would take as long as a small layer."""
+"""Slots that a step feeds and keeps, counted, checked and given pages in one call: numpy would take as long as a small layer."""
+
+from numba import njit
 
 from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.elementwise import copy
 from fastdecode_lib.kernels.matrices import floats_at
+
+PAGE = 16
+"""Slots of a page."""
 
 
 @kernel
@@ -54,11 +59,50 @@ def count_kept(slots, filled, before_step, counts):  # type: ignore[no-untyped-d
 
 
 @kernel
-def copy_slots(cache, rows, used, copied):  # type: ignore[no-untyped-def]
-    """Copy the first `used` slots of these rows (n,) of a cache (L, B, heads, C, size) to another one of n rows."""
+def own_pages(starts, slots, pages, uses, keys, values):  # type: ignore[no-untyped-def]
+    """Give each row pages that nobody else uses, from slot ``starts[row]`` to before `slots`; what it has there is copied.
+
+    Parameters
+    ----------
+    starts : int64 array (B,)
+    slots : int
+    pages : int64 array (B, C)
+        The pages of each row, -1 where it has none yet; changed in place, as `uses` is.
+    uses : int64 array (P,)
+        How many rows have each page.
+    keys, values : float32 arrays (L, P, heads, PAGE, size)
+
+    Returns
+    -------
+    int
+        How many pages more are needed than are free, if any; a call with more of them goes on.
+    """
+    free, missing = 0, 0
+    for row in range(len(starts)):
+        for column in range(starts[row] // PAGE, (slots + PAGE - 1) // PAGE):
+            page = pages[row, column]
+            if page >= 0 and uses[page] == 1:
+                continue
+            while free < len(uses) and uses[free] > 0:
+                free += 1
+            if free == len(uses):
+                missing += 1
+                continue
+            if page >= 0:
+                for cache in (keys, values):
+                    _copy_slots(cache, page, free, starts[row] - column * PAGE)
+                uses[page] -= 1
+            pages[row, column], uses[free] = free, 1
+    return missing
+
+
+@njit(nogil=True, error_model="numpy")
+def _copy_slots(cache, page, target, count):  # type: ignore[no-untyped-def]
+    """Copy the first `count` slots of a page of a cache (L, P, heads, PAGE, size) to another page."""
     layers, _, heads, _, size = cache.shape
+    if count <= 0:
+        return
     for layer in range(layers):
-        for row in range(len(rows)):
-            for head in range(heads):
-                source = floats_at(cache[layer, rows[row], head].ctypes.data, used * size)
-                copy(source, used * size, floats_at(copied[layer, row, head].ctypes.data, used * size))
+        for head in range(heads):
+            source = floats_at(cache[layer, page, head].ctypes.data, count * size)
+            copy(source, count * size, floats_at(cache[layer, target, head].ctypes.data, count * size))

@@ -6,7 +6,7 @@ All positions of all rows are in one array without padding, so that a matrix is 
 import numpy as np
 from numba import njit
 
-from fastdecode_lib.kernels.attention import attend_from, usual_factor
+from fastdecode_lib.kernels.attention import FIRST_PAGE, attend_from, usual_factor
 from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.elementwise import (
     activate,
@@ -17,6 +17,7 @@ from fastdecode_lib.kernels.elementwise import (
     of_bits,
 )
 from fastdecode_lib.kernels.matrices import floats_at, multiply
+from fastdecode_lib.kernels.slots import PAGE
 
 SELF_INPUTS, SELF_OUT, CROSS_QUERIES, CROSS_OUT, INNER, OUTER, CROSS_MEMORY, MATRICES = range(8)
 """Matrices of a layer: queries, keys and values together; the encoder has no cross-attention."""
@@ -127,13 +128,13 @@ def encode(  # type: ignore[no-untyped-def]
     x, h, wide, rounded, scores, offsets, indices, nothing : arrays
         Room: (N, padded D or ATTENTION) twice, (N, padded widest), `matrices.scratch` of the widest, (padded longest,),
         int64 (padded longest,), int64 (5, N), bool (0,).
-    keys, values : float32 arrays (heads, N, size)
+    keys, values : float32 arrays (1, heads, N, size)
         Room.
     memory_keys, memory_values : float32 arrays (decoder layers, B, heads, S, size)
         Results.
     """
     rows, width, pre_norm = len(ids), settings[WIDTH], settings[PRE_NORM]
-    layers, inner, factor = len(matrices), settings[ATTENTION], _factor(settings, keys.shape[2])
+    layers, inner, factor = len(matrices), settings[ATTENTION], _factor(settings, keys.shape[3])
     places = indices[0, :rows]
     for sentence in range(len(starts) - 1):
         for row in range(starts[sentence], starts[sentence + 1]):
@@ -143,14 +144,14 @@ def encode(  # type: ignore[no-untyped-def]
         _before(x, rows, width, pre_norm, norms[layer, SELF_NORM], h)
         multiply(h, rows, matrices[layer, SELF_INPUTS], rounded, wide)
         for row in range(rows):
-            _store(wide, row, inner, keys, row)
-            _store(wide, row, 2 * inner, values, row)
+            _store(wide, row, inner, keys[0], row)
+            _store(wide, row, 2 * inner, values[0], row)
         for sentence in range(len(starts) - 1):
             first, last = starts[sentence], starts[sentence + 1]
             for row in range(first, last):
                 attend_from(
-                    wide[row], keys[:, first:], values[:, first:], last - first, nothing, factor, biases, row - first, places,
-                    scores, offsets, h[row],
+                    wide[row], keys[:, :, first:], values[:, :, first:], FIRST_PAGE, last - first, nothing, factor, biases,
+                    row - first, places, scores, offsets, h[row],
                 )  # fmt: skip
         multiply(h, rows, matrices[layer, SELF_OUT], rounded, wide)
         _after(x, wide, rows, width, pre_norm, norms[layer, SELF_NORM])
@@ -168,7 +169,7 @@ def encode(  # type: ignore[no-untyped-def]
 @kernel
 def decode(  # type: ignore[no-untyped-def]
     tokens, visible, filled, sources, settings, matrices, norms, embedding, positions, biases, scale,
-    x, h, wide, rounded, scores, offsets, indices, nothing, keys, values, memory_keys, memory_values, memory_lengths, hidden,
+    x, h, wide, rounded, scores, offsets, indices, nothing, keys, values, pages, memory_keys, memory_values, memory_lengths, hidden,
 ):  # fmt: skip
     """Run the decoder over the next slots of each row.
 
@@ -180,8 +181,10 @@ def decode(  # type: ignore[no-untyped-def]
         The slots of the W that each one sees; if empty, the ``settings[SIGHT]`` of its group and those before it.
     filled, sources : int64 arrays (B,)
         Number of slots in the cache of each row; index of the sentence that it translates.
-    keys, values : float32 arrays (L, B, heads, C, size)
+    keys, values : float32 arrays (L, P, heads, PAGE, size)
         The cache, written behind the filled slots.
+    pages : int64 array (B, C)
+        The pages of each row.
     memory_keys, memory_values, memory_lengths : arrays
         From `encode`, with the lengths of the sentences.
     hidden : float32 array (B, W, D)
@@ -206,40 +209,34 @@ def decode(  # type: ignore[no-untyped-def]
         _before(x, rows, width, pre_norm, norms[layer, SELF_NORM], h)
         multiply(h, rows, matrices[layer, SELF_INPUTS], rounded, wide)
         for n in range(rows):
-            _store(wide, n, inner, keys[layer, row_of[n]], filled[row_of[n]] + slot_of[n])
-            _store(wide, n, 2 * inner, values[layer, row_of[n]], filled[row_of[n]] + slot_of[n])
+            slot = filled[row_of[n]] + slot_of[n]
+            page = pages[row_of[n], slot // PAGE]
+            _store(wide, n, inner, keys[layer, page], slot % PAGE)
+            _store(wide, n, 2 * inner, values[layer, page], slot % PAGE)
         for n in range(rows):
             row, slot = row_of[n], slot_of[n]
-            k, v = keys[layer, row], values[layer, row]
+            k, v, own_pages = keys[layer], values[layer], pages[row]
             if tree:
                 others = places[n - slot : n - slot + slots]
                 attend_from(
-                    wide[n],
-                    k,
-                    v,
-                    filled[row],
-                    visible[row, slot],
-                    factor,
-                    biases,
-                    places[n],
-                    others,
-                    scores,
-                    offsets,
-                    h[n],
-                )
+                    wide[n], k, v, own_pages, filled[row], visible[row, slot], factor, biases, places[n], others,
+                    scores, offsets, h[n],
+                )  # fmt: skip
             else:
                 seen = filled[row] + min((slot // sight + 1) * sight, fed[row])
-                attend_from(wide[n], k, v, seen, nothing, factor, biases, places[n], places, scores, offsets, h[n])
+                attend_from(
+                    wide[n], k, v, own_pages, seen, nothing, factor, biases, places[n], places, scores, offsets, h[n]
+                )
         multiply(h, rows, matrices[layer, SELF_OUT], rounded, wide)
         _after(x, wide, rows, width, pre_norm, norms[layer, SELF_NORM])
         _before(x, rows, width, pre_norm, norms[layer, CROSS_NORM], h)
         multiply(h, rows, matrices[layer, CROSS_QUERIES], rounded, wide)
         for n in range(rows):
-            source = sources[row_of[n]]
-            k, v = memory_keys[layer, source], memory_values[layer, source]
+            source = sources[row_of[n] : row_of[n] + 1]
             attend_from(
-                wide[n], k, v, memory_lengths[source], nothing, factor, biases[:0], 0, places, scores, offsets, h[n]
-            )
+                wide[n], memory_keys[layer], memory_values[layer], source, memory_lengths[source[0]], nothing, factor,
+                biases[:0], 0, places, scores, offsets, h[n],
+            )  # fmt: skip
         multiply(h, rows, matrices[layer, CROSS_OUT], rounded, wide)
         _after(x, wide, rows, width, pre_norm, norms[layer, CROSS_NORM])
         _feed_forward(x, h, wide, rounded, rows, settings, matrices[layer], norms[layer, FINAL_NORM])

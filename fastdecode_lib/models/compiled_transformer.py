@@ -5,6 +5,7 @@ slots equal single steps bit for bit, in every precision (`kernels.tiles`).
 """
 
 import threading
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,7 +19,7 @@ from fastdecode_lib.kernels import transformer as kernels
 from fastdecode_lib.kernels.elementwise import ACTIVATIONS
 from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import FIELDS, Matrix, Precision, padded, scratch
-from fastdecode_lib.kernels.slots import copy_slots
+from fastdecode_lib.kernels.slots import PAGE, own_pages
 from fastdecode_lib.models.positions import relative_rows, sinusoids
 from fastdecode_lib.models.states import Slots, check_length, check_prefix, fed_before
 
@@ -50,9 +51,6 @@ MEMORY_PRECISIONS: Mapping[Precision, Precision] = {"float32": "float32", "int16
 """Precisions of the product that computes the memory's keys and values, once a source: an encoder's hidden vectors have a few
 large entries, beside which int8 rounds the others to almost nothing."""
 
-SLOTS = 16
-"""Slots of a row in a new cache, and free slots in a copied one."""
-
 _Arrays = tuple[np.ndarray, ...]
 
 
@@ -80,15 +78,44 @@ class _Room(threading.local):
         return self.buffers
 
 
-@dataclass
-class CompiledState(Slots):
-    """Self-attention caches (layers, B, heads, C, size) and the length of each row; see `core.State`.
+class _Pages:
+    """Self-attention caches (layers, P, heads, PAGE, size) in pages of slots, which the rows of several states share."""
 
-    C grows as slots are fed, up to `max_slots`: caches are copied whenever a row ends, which is cheap while they are small.
+    def __init__(self, layers: int, heads: int, size: int):
+        self.keys, self.values = (np.empty((layers, 0, heads, PAGE, size), dtype=np.float32) for _ in range(2))
+        self.states: weakref.WeakSet[CompiledState] = weakref.WeakSet()
+        """The states that use them."""
+
+    def own(self, table: np.ndarray, starts: np.ndarray, slots: int) -> None:
+        """Give the rows of a state's table (B, C) pages of their own from slots `starts` (B,) to before `slots`."""
+        uses = np.zeros(self.keys.shape[1], dtype=np.int64)
+        for state in self.states:
+            uses += np.bincount(state.pages[state.pages >= 0], minlength=len(uses))
+        while missing := own_pages(starts, slots, table, uses, self.keys, self.values):
+            more = max(missing, len(uses))
+            uses = np.concatenate([uses, np.zeros(more, dtype=np.int64)])
+            self.keys, self.values = (_with_pages(cache, more) for cache in (self.keys, self.values))
+
+
+def _with_pages(cache: np.ndarray, more: int) -> np.ndarray:
+    """A copy of a cache (layers, P, heads, PAGE, size) that has so many more pages."""
+    pages = cache.shape[1]
+    grown = np.empty((len(cache), pages + more, *cache.shape[2:]), dtype=cache.dtype)
+    grown[:, :pages] = cache
+    return grown
+
+
+@dataclass(eq=False)
+class CompiledState(Slots):
+    """The pages of each row's keys and values, and its length; see `core.State`.
+
+    Rows that are selected share their pages with the originals; one that is about to write gets a copy of its last page, as in
+    vLLM (Kwon et al., 2023, section 4.4). A beam's rows thus move without their caches.
     """
 
-    keys: np.ndarray
-    values: np.ndarray
+    cache: _Pages
+    pages: np.ndarray
+    """Page of each row and stretch of `PAGE` slots, int64 (B, C); -1: none."""
     max_slots: int
     memory: CompiledMemory
     inverse: np.ndarray
@@ -96,40 +123,46 @@ class CompiledState(Slots):
     filled: np.ndarray
     before_step: np.ndarray
     room: _Room
+    owned: int = 0
+    """No other row has the pages of the unfilled slots before this one."""
 
-    def reach(self, slots: int) -> None:
-        """Grow the caches to at least this many slots of a row."""
-        current = self.keys.shape[3]
-        if slots > current:
-            all_rows, slots = np.arange(len(self.filled)), min(max(slots, 2 * current), self.max_slots)
-            self.keys, self.values = (self._copied(cache, all_rows, slots) for cache in (self.keys, self.values))
+    def __post_init__(self) -> None:
+        self.cache.states.add(self)
 
-    def _copied(self, cache: np.ndarray, rows: np.ndarray, slots: int) -> np.ndarray:
-        """A copy of these rows of a cache, with room for `slots` slots."""
-        used = int(self.filled[rows].max(initial=0))
-        layers, _, heads, _, size = cache.shape
-        copied = np.empty((layers, len(rows), heads, slots, size), dtype=cache.dtype)
-        copy_slots(cache, rows, used, copied)
-        return copied
+    def own(self, starts: np.ndarray, slots: int) -> None:
+        """Have pages from slots `starts` (B,) to before `slots` that no other row has."""
+        (rows, columns), needed = self.pages.shape, -(-slots // PAGE)
+        if needed > columns:
+            self.pages = np.concatenate([self.pages, np.full((rows, needed - columns), -1)], 1)
+        self.cache.own(self.pages, starts, slots)
+        self.owned = needed * PAGE
+
+    def truncate(self, lengths: np.ndarray) -> None:
+        """Forget everything after the first `lengths` slots of each row."""
+        super().truncate(lengths)
+        self.owned = 0
 
     def keep(self, slots: np.ndarray) -> None:
         """Keep these of the last step's slots (B, n), in this order; -1 pads a row."""
         slots, counts, moved = self.kept(slots)
+        if moved and not self.owned:
+            self.own(self.before_step, int(self.filled.max()))
         for row in range(len(slots)) if moved else ():
-            start, order = int(self.before_step[row]), slots[row, : counts[row]]
-            if (order == np.arange(len(order))).all():
-                continue
-            for cache in (self.keys, self.values):
-                cache[:, row, :, start : start + len(order)] = cache[:, row][:, :, start + order]
+            order, pages = slots[row, : counts[row]], self.pages[row]
+            (sources, source_slots), (targets, target_slots) = (
+                np.divmod(self.before_step[row] + fed, PAGE) for fed in (order, np.arange(len(order)))
+            )
+            for cache in (self.cache.keys, self.cache.values):
+                cache[:, pages[targets], :, target_slots] = cache[:, pages[sources], :, source_slots]
         self.filled = self.before_step + counts
 
     def select(self, rows: np.ndarray) -> "CompiledState":
         """Independent copies of these rows; the memory of the source is shared."""
         rows = np.asarray(rows, dtype=np.int64)
-        slots = min(int(self.filled[rows].max(initial=0)) + SLOTS, self.max_slots)
+        self.owned = 0
         return CompiledState(
-            self._copied(self.keys, rows, slots),
-            self._copied(self.values, rows, slots),
+            self.cache,
+            self.pages[rows],
             self.max_slots,
             self.memory,
             self.inverse[rows],
@@ -294,7 +327,7 @@ class CompiledTransformer:
         ids = checked("source tokens", ids, 0, len(self.encoder.embedding))
         starts = np.concatenate([[0], np.cumsum(lengths)])
         encoder, decoder = self.encoder, self.decoder
-        self_keys_values = np.empty((2, encoder.heads, len(ids), encoder.head_size), dtype=np.float32)
+        self_keys_values = np.empty((2, 1, encoder.heads, len(ids), encoder.head_size), dtype=np.float32)
         shape = (2, len(decoder.matrices), len(lengths), decoder.heads, longest, decoder.head_size)
         memory = np.zeros(shape, dtype=np.float32)
         widest = max(encoder.widest, 2 * decoder.heads * decoder.head_size)
@@ -314,12 +347,11 @@ class CompiledTransformer:
         check_prefix(prefix, encoded.rows)
         slots = min(capacity or self.max_target, self.max_target)
         decoder = self.decoder
-        shape = (len(decoder.matrices), len(prefix), decoder.heads, min(slots, SLOTS), decoder.head_size)
         lengths = np.zeros(len(prefix), dtype=np.int64)
         longest = max(slots, int(encoded.lengths.max(initial=0)))
         state = CompiledState(
-            np.empty(shape, dtype=np.float32),
-            np.empty(shape, dtype=np.float32),
+            _Pages(len(decoder.matrices), decoder.heads, decoder.head_size),
+            np.zeros((len(prefix), 0), dtype=np.int64),
             slots,
             encoded,
             np.arange(len(prefix)),
@@ -354,14 +386,15 @@ class CompiledTransformer:
         """Feed tokens (B, W), -1 feeding nothing, and return hidden vectors (B, W, D); see `core.Model.step`."""
         tokens, counts, longest = state.checked_step(tokens, len(self.decoder.embedding), self.tokens_per_step)
         rows, width = tokens.shape
-        state.reach(longest)
+        if longest > state.owned:
+            state.own(state.filled, longest)
         visible_slots = _EVERYTHING if visible is None else self._visible(visible, tokens >= 0)
         hidden = np.zeros((rows, width, self.architecture.width), dtype=np.float32)
         side, memory = self.decoder, state.memory
         kernels.decode(
             tokens, visible_slots, state.filled, state.inverse, side.settings, side.matrices, side.norms, side.embedding,
-            side.positions, side.biases, self.scale, *state.room.arrays(rows * width, longest), state.keys, state.values,
-            memory.keys, memory.values, memory.lengths, hidden,
+            side.positions, side.biases, self.scale, *state.room.arrays(rows * width, longest), state.cache.keys,
+            state.cache.values, state.pages, memory.keys, memory.values, memory.lengths, hidden,
         )  # fmt: skip
         state.advance(counts)
         return hidden

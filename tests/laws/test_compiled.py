@@ -26,6 +26,7 @@ from fastdecode_lib.kernels import transformer as kernels
 from fastdecode_lib.kernels.matrices import PRECISIONS, Precision
 from fastdecode_lib.laws import cases, decoders
 from fastdecode_lib.laws import models as laws_models
+from fastdecode_lib.models import compiled_transformer
 from fastdecode_lib.models.compiled_transformer import CompiledTransformer
 from fastdecode_lib.models.transformer import Transformer
 from fastdecode_lib.projections.exact_compiled import CompiledExact
@@ -176,6 +177,72 @@ def test_states_obey_their_contract_whatever_is_called(family: str) -> None:
                         path = random.permutation(fed[row])[: random.integers(0, fed[row] + 1)]
                         kept[row, : len(path)] = path
                     both.call("keep", kept)
+
+
+def family_of_states(seed: int) -> None:
+    """States selected from each other go on by turns; a row gives what it gives when it is fed its tokens alone, to the bit."""
+    random = np.random.default_rng(seed)
+    network, source = engines(seed, "marian", max_positions=60)[1], sources(seed, rows=3)
+    encoded = network.encode(source)
+    states = [(network.start(encoded, np.full((3, 1), 2)), [(row, []) for row in range(3)])]
+    for _ in range(30):
+        place = int(random.integers(len(states)))
+        state, rows = states[place]
+        if random.random() < 0.4:
+            chosen = random.integers(len(rows), size=int(random.integers(1, 6)))
+            selected = state.select(chosen), [(rows[i][0], list(rows[i][1])) for i in chosen]
+            states = [*states[-2:], selected] if random.random() < 0.5 else [selected]
+        elif random.random() < 0.2:
+            lengths = np.array([random.integers(len(tokens) + 1) for _, tokens in rows])
+            state.truncate(lengths)
+            states[place] = state, [(row, tokens[:n]) for (row, tokens), n in zip(rows, lengths, strict=True)]
+        elif max(len(tokens) for _, tokens in rows) < 50:
+            fed = random.integers(0, 13, size=(len(rows), int(random.integers(2, 8))))
+            chain = np.tri(fed.shape[1], dtype=bool)
+            chain[2:, 1] = False
+            if random.random() < 0.4:  # the second token is on nobody's path, and goes
+                hidden = network.step(state, fed, np.tile(chain, (len(rows), 1, 1)))
+                kept = np.array([0, *range(2, fed.shape[1])])
+                state.keep(np.tile(kept, (len(rows), 1)))
+                hidden, fed = hidden[:, kept], fed[:, kept]
+            else:
+                hidden = network.step(state, fed)
+            for (row, tokens), new, vectors in zip(rows, fed.tolist(), hidden, strict=True):
+                tokens += new
+                alone = network.start(encoded, np.full((3, 1), 2)).select(np.array([row]))
+                expected = network.step(alone, np.array([tokens]))[0, -len(new) :]
+                np.testing.assert_array_equal(vectors, expected)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_states_that_share_pages_do_not_disturb_each_other(seed: int) -> None:
+    family_of_states(seed)
+
+
+@pytest.mark.parametrize("broken", ["uses", "owned"])
+def test_a_page_that_two_rows_write_to_is_caught(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twins: pages of which only this state's uses are counted, and a state that takes shared pages for its own."""
+    if broken == "uses":
+        own = compiled_transformer._Pages.own
+
+        def alone(self, table, starts, slots):  # type: ignore[no-untyped-def]
+            others, self.states = self.states, {s for s in self.states if s.pages is table}
+            own(self, table, starts, slots)
+            self.states = others
+
+        monkeypatch.setattr(compiled_transformer._Pages, "own", alone)
+    else:
+        select = compiled_transformer.CompiledState.select
+
+        def greedily(self, rows):  # type: ignore[no-untyped-def]
+            owned, selected = self.owned, select(self, rows)
+            self.owned = selected.owned = owned
+            return selected
+
+        monkeypatch.setattr(compiled_transformer.CompiledState, "select", greedily)
+    with pytest.raises(AssertionError):
+        for seed in range(12):
+            family_of_states(seed)
 
 
 def test_a_source_longer_than_the_state_and_a_state_longer_than_the_source() -> None:

@@ -19,7 +19,7 @@ from numba.core.dispatcher import Dispatcher
 
 from fastdecode_lib import kernels
 from fastdecode_lib.kernels import compiling, cpu, elementwise, matrices, recurrent, top_k
-from fastdecode_lib.kernels.attention import attend, attend_from
+from fastdecode_lib.kernels.attention import FIRST_PAGE, attend, attend_from
 from fastdecode_lib.kernels.matrices import (
     CHECKED,
     CODE,
@@ -434,7 +434,19 @@ def not_products(rows: np.ndarray) -> dict[str, np.ndarray]:
     for row in range(count):
         attend(rows[row], keys, keys, count, nothing, scores, offsets, attended[row])
         attend_from(
-            rows[row], keys, keys, count, nothing, np.float32(0.3), biases, row, places, scores, offsets, biased[row]
+            rows[row],
+            keys[None],
+            keys[None],
+            FIRST_PAGE,
+            count,
+            nothing,
+            np.float32(0.3),
+            biases,
+            row,
+            places,
+            scores,
+            offsets,
+            biased[row],
         )
         sums[row] = elementwise.log_sum(rows, row, width)
         recurrent.tangent(powers[row], recurrent.POLYNOMIAL)
@@ -682,6 +694,19 @@ def attended(query, keys, values, count, further):  # type: ignore[no-untyped-de
     return out[:-1]
 
 
+def in_pages(random: np.random.Generator, page_slots: int, *caches: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Slots of caches (heads, slots, size) in pages of any order among pages of others (P, heads, page_slots, size)."""
+    heads, slots, size = caches[0].shape
+    needed = -(-slots // page_slots)
+    pages, found = random.permutation(needed + 2)[:needed], []
+    for cache in caches:
+        paged = random.normal(size=(needed + 2, heads, page_slots, size)).astype(np.float32)
+        for slot in range(slots):
+            paged[pages[slot // page_slots], :, slot % page_slots] = cache[:, slot]
+        found.append(paged)
+    return pages, found
+
+
 @pytest.mark.parametrize(("farthest", "count", "place"), [(3, 20, 19), (3, 20, 4), (30, 20, 11), (1, 1, 5)])
 def test_biases_of_distances_are_added_to_scores(farthest: int, count: int, place: int) -> None:
     """In float64, one slot after the other; further slots stand where they say."""
@@ -692,7 +717,21 @@ def test_biases_of_distances_are_added_to_scores(farthest: int, count: int, plac
     biases = random.normal(size=(heads, 2 * farthest + 1)).astype(np.float32) * 3
     further, places = np.array([True, False, True, True, False, True]), count + random.integers(0, 4, size=6)
     out, factor = np.empty(heads * size, np.float32), np.float32(0.7)
-    attend_from(query, keys, values, count, further, factor, biases, place, places, *scratch_of_slots(slots), out)
+    pages, (key_pages, value_pages) = in_pages(random, 4, keys, values)
+    attend_from(
+        query,
+        key_pages,
+        value_pages,
+        pages,
+        count,
+        further,
+        factor,
+        biases,
+        place,
+        places,
+        *scratch_of_slots(slots),
+        out,
+    )
     seen = np.flatnonzero(np.concatenate([np.ones(count, bool), further]))
     distances = np.concatenate([np.arange(count), places])[seen] - place
     for head in range(heads):

@@ -19,6 +19,8 @@ Kind = Literal["causal", "masked"]
 R = TypeVar("R")
 Hidden = Any
 """Hidden vectors in the engine's own arrays (torch tensors or numpy), shape (..., D)."""
+OUR_FAMILIES = "a Marian, mBART, M2M-100 or T5 model"
+"""Models that fastdecode's own engines run, in batches and with trees of candidates, as messages name them."""
 
 
 # ------------------------------------------------------------------------------------------------------------- models

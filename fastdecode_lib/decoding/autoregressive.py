@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fastdecode_lib.core import (
+    OUR_FAMILIES,
     Candidates,
     Constraints,
     Hypothesis,
@@ -133,7 +134,7 @@ class Beam:
         if self.size > 1 and "ragged" not in model.supports:
             raise ValueError(
                 f"beam of size {self.size} needs a model that runs several rows at once; this one runs row by row. "
-                "Use beam:size=1, or a Marian, mBART, M2M-100 or T5 model."
+                f"Use beam:size=1, or {OUR_FAMILIES}."
             )
         if self.size > (vocabulary := model.outputs[0].vocabulary):
             raise ValueError(f"beam:size is at most the vocabulary, {vocabulary}: got {self.size}. Use beam:size=5.")

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fastdecode_lib.core import Constraints, Hypothesis, Kind, Model, Passes, Projection, Source, Status
+from fastdecode_lib.core import OUR_FAMILIES, Constraints, Hypothesis, Kind, Model, Passes, Projection, Source, Status
 from fastdecode_lib.decoding.choosing import check_fits, check_least
 from fastdecode_lib.decoding.passes import Accepted, Feed, Pace, decode_rows
 from fastdecode_lib.decoding.single import NO_DRAFT
@@ -109,7 +109,7 @@ class Window:
         if self.drafts.branches(self.candidates) > 0 and "tree" not in model.supports:
             raise ValueError(
                 f"The draft {self.drafts.written!r} verifies several candidates in one pass, which this model cannot: it runs row "
-                "by row. Use a single candidate, as in draft=recycled/pad, or a Marian, mBART, M2M-100 or T5 model."
+                f"by row. Use a single candidate, as in draft=recycled/pad, or {OUR_FAMILIES}."
             )
         if not self.drafts.resolved:
             self.drafts.check(model)

@@ -15,7 +15,7 @@ import numpy as np
 
 from fastdecode_lib import registry
 from fastdecode_lib.checkpoints.transformer import FAMILIES
-from fastdecode_lib.core import Constraints, Model, Scorer, Source, State, drain
+from fastdecode_lib.core import OUR_FAMILIES, Constraints, Model, Scorer, Source, State, drain
 from fastdecode_lib.decoding.choosing import choose
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.provenance import provenance
@@ -273,8 +273,8 @@ def random_model(model: TranslationModel, seed: int = 0) -> TranslationModel:
     """The model with the entries of each weight in random order; only architecture and scale remain."""
     if model.checkpoint.family not in FAMILIES or model.engine not in ("torch", "compiled"):
         raise ValueError(
-            f"Random weights need a model on fastdecode's engines: got {model.name!r} on the engine {model.engine}. Load a "
-            "Marian, mBART, M2M-100 or T5 model."
+            f"Random weights need a model on fastdecode's engines: got {model.name!r} on the engine {model.engine}. Load "
+            f"{OUR_FAMILIES}."
         )
     random = np.random.default_rng(seed)
     tensors = model.checkpoint.arrays()

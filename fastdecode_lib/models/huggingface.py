@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fastdecode_lib.checkpoints import transformers_private as private
-from fastdecode_lib.core import Kind, Model, Output, Source
+from fastdecode_lib.core import OUR_FAMILIES, Kind, Model, Output, Source
 from fastdecode_lib.models.states import SlotsInOrder, check_length
 
 CHECKED_BY_MODULE = int(np.iinfo(np.int64).max)
@@ -40,8 +40,8 @@ class HuggingFaceState(SlotsInOrder):
 
         if list(rows) != [0]:
             raise ValueError(
-                f"This model runs row by row: got a choice of {len(rows)} rows. Beam search with size > 1 needs a Marian, mBART, "
-                "M2M-100 or T5 model."
+                f"This model runs row by row: got a choice of {len(rows)} rows. Beam search with size > 1 needs "
+                f"{OUR_FAMILIES}."
             )
         return HuggingFaceState(self.memory, copy.deepcopy(self.cache), self.max_slots, self.filled, self.before_step)
 
@@ -130,9 +130,7 @@ class HuggingFaceModel:
     def step(self, state: HuggingFaceState, tokens: np.ndarray, visible: np.ndarray | None = None) -> Tensor:
         """Feed tokens (1, W) and return hidden vectors (1, W, D)."""
         if visible is not None or (tokens < 0).any():
-            raise ValueError(
-                "This model runs without candidate trees and ragged rows. Use a Marian, mBART, M2M-100 or T5 model."
-            )
+            raise ValueError(f"This model runs without candidate trees and ragged rows. Use {OUR_FAMILIES}.")
         tokens, counts, _ = state.checked_step(tokens, CHECKED_BY_MODULE)
         slots = tokens.shape[1]
         padded = self.counts_tokens and (tokens == self.module.config.pad_token_id).any()

@@ -4,6 +4,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from fastdecode_lib.core import OUR_FAMILIES
 from fastdecode_lib.kernels.ids import checked, plain
 from fastdecode_lib.kernels.slots import count_fed, count_kept
 
@@ -131,7 +132,7 @@ class SlotsInOrder(Slots):
         slots, counts, moved = self.kept(slots)
         if moved:
             raise ValueError(
-                f"This model keeps the first slots of a step, in their order: got {slots.tolist()}. Trees of candidates need a "
-                "Marian, mBART, M2M-100 or T5 model."
+                f"This model keeps the first slots of a step, in their order: got {slots.tolist()}. Trees of candidates need "
+                f"{OUR_FAMILIES}."
             )
         self.truncate(self.before_step + counts)

@@ -548,6 +548,7 @@ def _layout(colors: Theme) -> dict[str, Any]:
         "plot_bgcolor": colors.paper,
         "margin": {"l": 20, "r": 30, "t": 48, "b": 52},
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"color": colors.muted}},
+        "modebar": {"bgcolor": "rgba(0, 0, 0, 0)", "color": colors.muted, "activecolor": colors.ink},
         "hoverlabel": {"bgcolor": LIGHT.ink, "font": {"color": LIGHT.paper, "family": FONT}, "align": "left"},
     }
 

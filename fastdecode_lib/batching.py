@@ -20,6 +20,19 @@ def cores() -> int:
     return len(available(0)) if available else os.cpu_count() or 1
 
 
+def check_counts(**counts: int | None) -> None:
+    """Refuse numbers of sentences or threads that are not None or whole numbers from 1 on.
+
+    Raises
+    ------
+    ValueError
+        If one of them is neither.
+    """
+    for name, value in counts.items():
+        if value is not None and (type(value) is not int or value < 1):
+            raise ValueError(f"{name} must be a whole number from 1 on: got {value!r}. Example: {name}=4.")
+
+
 def in_batches(
     lengths: Sequence[int] | np.ndarray,
     run: Callable[[np.ndarray, Callable[[], bool]], Sequence[T]],
@@ -49,9 +62,7 @@ def in_batches(
     """
     from tqdm.auto import tqdm
 
-    for name, value in (("batch", BATCH if batch is None else batch), ("threads", threads)):
-        if type(value) is not int or value < 1:
-            raise ValueError(f"{name} must be a whole number from 1 on: got {value!r}. Example: {name}=4.")
+    check_counts(batch=batch, threads=threads)
     sizes = np.asarray(lengths)
     order = np.argsort(-sizes, kind="stable")[: int((sizes > 0).sum())]
     if batch is None:

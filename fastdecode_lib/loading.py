@@ -30,6 +30,21 @@ ENGINES = ("auto", "torch", "compiled")
 PRECISIONS = ("float32", "int16", "int8")
 
 
+def check_loaded(model: Any) -> None:
+    """Refuse anything but a loaded model.
+
+    Raises
+    ------
+    ValueError
+        If it is something else, such as a name, or a sentence in the model's place.
+    """
+    if isinstance(model, TranslationModel):
+        return
+    named = isinstance(model, str) and model and len(model.split()) == 1
+    remedy = f"fastdecode_lib.load({model!r})" if named else "what fastdecode_lib.load returns, as the first argument"
+    raise ValueError(f"A loaded translation model is needed: got {model!r}. Use {remedy}.")
+
+
 @dataclass(frozen=True)
 class TranslationModel:
     """A loaded checkpoint: the network with its tokenizer and its own rules.

@@ -13,7 +13,7 @@ from fastdecode_lib.checkpoints.recurrent import RECURRENT
 from fastdecode_lib.checkpoints.transformer import TRANSFORMERS
 from fastdecode_lib.core import Source
 from fastdecode_lib.drafts.finding import cache_folder
-from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
+from fastdecode_lib.loading import PRECISIONS, TranslationModel, check_loaded, load
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure
 from fastdecode_lib.projections.screens import screens_path
@@ -338,5 +338,6 @@ def _call(settings: Mapping[str, Any]) -> str:
 
 
 def runner(model: TranslationModel) -> Runner:
-    """Make a runner for ``ddgviz.explore``."""
+    """Make a runner for ``ddgviz.explore``; ValueError if the model is not a loaded one."""
+    check_loaded(model)
     return Runner(model)

@@ -14,7 +14,7 @@ from fastdecode_lib.store import parse_json
 TRACE_FORMAT, TRACE_VERSION = "fastdecode-trace", 1
 
 
-@dataclass
+@dataclass(repr=False)
 class Trace:
     """A full record of the decoding of one sentence; pictures are made from it alone.
 
@@ -61,6 +61,15 @@ class Trace:
     def tokens(self) -> tuple[int, ...]:
         """Tokens of the best hypothesis, the end included; empty while decoding runs."""
         return self.hypotheses[0].tokens if self.hypotheses else ()
+
+    def __repr__(self) -> str:
+        return f"Trace({self.source['text']!r}, {self.settings['decoder']}, {self.length})"
+
+    @property
+    def length(self) -> str:
+        """Tokens and passes in words: ``"9 tokens, 1 pass"``."""
+        tokens, passes = len(self.tokens), self.calls
+        return f"{tokens} token{'s' * (tokens != 1)}, {passes} pass{'es' * (passes != 1)}"
 
     def header(self) -> dict[str, Any]:
         """The fields that are known before the first pass."""

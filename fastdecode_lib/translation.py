@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.batching import cores, in_batches
+from fastdecode_lib.batching import check_counts, cores, in_batches
 from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Passes, Projection, Source, drain
 from fastdecode_lib.decoding.auto import Auto
@@ -20,7 +20,7 @@ from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts.finding import has_choices, measured_choice, places_of
 from fastdecode_lib.drafts.places import source_places
 from fastdecode_lib.drafts.sources import Outputs
-from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.loading import TranslationModel, check_loaded, load
 from fastdecode_lib.store import times
 from fastdecode_lib.trace import Trace
 
@@ -47,11 +47,21 @@ class Translation:
     tokens: tuple[int, ...]
     trace: Trace
 
+    @property
+    def passes(self) -> int:
+        """Passes of the decoder network."""
+        return self.trace.calls
+
+    @property
+    def identical(self) -> bool | None:
+        """Whether greedy decoding gives the same tokens; None without ``verify=True``."""
+        return None if self.trace.greedy is None else bool(self.trace.greedy["identical"])
+
     def __str__(self) -> str:
         return self.text
 
     def __repr__(self) -> str:
-        return f"Translation({self.text!r}, {len(self.tokens)} tokens, {self.trace.calls} passes)"
+        return f"Translation({self.text!r}, {self.trace.length})"
 
 
 @overload
@@ -142,8 +152,8 @@ def translate(
     ValueError
         If the choices do not fit the model or each other, or the text cannot be encoded.
     """
-    if not isinstance(model, TranslationModel):
-        raise _no_model(model)
+    check_loaded(model)
+    check_counts(batch=batch, threads=threads)
     text = text if isinstance(text, str) else _sentences(text)
     if target is None:
         target = typed_target(model, [text] if isinstance(text, str) else text)
@@ -163,11 +173,6 @@ def translate(
     if note := session.cut_short([translation.tokens for translation in translations]):
         warnings.warn(note, stacklevel=2)
     return translations[0] if isinstance(text, str) else translations
-
-
-def _no_model(model: Any) -> ValueError:
-    remedy = f"fastdecode_lib.load({model!r})" if isinstance(model, str) else "what fastdecode_lib.load returns"
-    return ValueError(f"A loaded translation model is needed: got {model!r}. Use {remedy}.")
 
 
 def _sentences(texts: Any) -> list[Any]:
@@ -215,8 +220,7 @@ class Session:
         ValueError
             If they do not fit the model or each other; nothing has been decoded then.
         """
-        if not isinstance(model, TranslationModel):
-            raise _no_model(model)
+        check_loaded(model)
         source, target = model.direction(source, target)
         limits = {name: limit for name, limit in limits.items() if limit is not None}
         decoder = registry.usual(model.network) if decoder is None else decoder

@@ -16,6 +16,8 @@ WIDGET, CHART, SVG = "application/vnd.jupyter.widget-view+json", "application/vn
 PICTURE = re.compile(r'src="data:image/svg\+xml;base64,([^"]+)"')
 PROGRESS = "%|"
 """What the text of a progress bar has."""
+IN_ITS_PLACE = "A picture: run this cell, or trust the notebook (jupyter trust FILE), to see it."
+"""What JupyterLab shows of drawings in a notebook that it does not trust."""
 LARGEST = 1_500_000
 TIMEOUT = 1_200
 
@@ -79,7 +81,7 @@ def _still(output: Any, source: str) -> list[Any]:
     if not pictures:
         raise ValueError(f"A saved widget needs a picture: got none of the cell {source!r}. Run it before it is shown.")
     drawn = [base64.b64decode(picture).decode() for picture in pictures]
-    kept = [new_output("display_data", {SVG: narrow(svg), "text/plain": output.data["text/plain"]}) for svg in drawn]
+    kept = [new_output("display_data", {SVG: narrow(svg), "text/plain": IN_ITS_PLACE}) for svg in drawn]
     kept[0].data |= {kind: output.data[kind] for kind in [MIME] if kind in output.data}
     return kept
 
@@ -104,7 +106,7 @@ def _draw(outputs: list[Any]) -> None:
             heights = [figure.layout.height for figure in figures]  # plotly leaves them out where it writes several
             plotly.io.write_images(figures, drawings, width=860, height=heights)
         for output, drawing in zip(outputs, drawings, strict=True):
-            text = {SVG: narrow(drawing.read_text(encoding="utf-8")), "text/plain": "a chart"}
+            text = {SVG: narrow(drawing.read_text(encoding="utf-8")), "text/plain": IN_ITS_PLACE}
             output.data = {CHART: output.data[CHART]} | text
 
 

@@ -4,6 +4,7 @@ import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import fakes
@@ -507,9 +508,45 @@ def test_a_text_is_a_file_where_no_other_text_is_the_default(monkeypatch: pytest
 
 def test_a_window_refuses_files_that_nothing_reads() -> None:
     for made in (Window.of, fastdecode_lib.hf.window):
-        for wrong in ("tabel", "resolved", "written", "packd"):
-            with pytest.raises(TypeError, match=rf"no option '{wrong}'. Its files are table, model, head"):
+        for wrong, hint in (
+            ("tabel", "Did you mean 'table'"),
+            ("widht", "Did you mean 'width'"),
+            ("written", "Its options"),
+        ):
+            with pytest.raises(TypeError, match=rf"no such option: got '{wrong}'. {hint}"):
                 made(**{wrong: None})
+    with pytest.raises(TypeError, match=r"got the call of generate itself. Write custom_generate=hf.window\(\)"):
+        fastdecode_lib.hf.window(SimpleNamespace(generate=None), None, attention_mask=None)
+
+
+def test_a_translation_says_whether_it_is_greedy_decodings() -> None:
+    model = fastdecode_lib.load("tatoeba-small")
+    plain, checked = (
+        fastdecode_lib.translate(model, "Thank you.", source="en", target="de", verify=verify)
+        for verify in (False, True)
+    )
+    assert plain.identical is None and checked.identical is True and plain.passes == plain.trace.calls
+    assert repr(checked) == f"Translation({checked.text!r}, {checked.trace.length})"
+    assert len(repr(checked.trace)) < 100
+
+
+@pytest.mark.parametrize("wrong", ["", "tatoeba-small", "The train is late.", 3])
+def test_what_is_no_loaded_model_is_refused_everywhere(wrong: Any) -> None:
+    for call in (
+        lambda: fastdecode_lib.translate(wrong, "The train is late."),
+        lambda: fastdecode_lib.runner(wrong),
+        lambda: fastdecode_lib.compare(wrong, ["The train is late."]),
+    ):
+        with pytest.raises(ValueError, match=rf"A loaded translation model is needed: got {wrong!r}. Use "):
+            call()
+
+
+@pytest.mark.parametrize("counts", [{"batch": 0}, {"threads": "two"}, {"batch": True}])
+def test_numbers_of_sentences_and_threads_are_checked_for_one_sentence_too(counts: dict[str, Any]) -> None:
+    model = fastdecode_lib.load("tatoeba-small")
+    for text in ("Thank you.", ["Thank you."]):
+        with pytest.raises(ValueError, match="must be a whole number from 1 on: got"):
+            fastdecode_lib.translate(model, text, source="en", target="de", **counts)
 
 
 @pytest.mark.parametrize("option", FILE_OPTIONS)

@@ -112,6 +112,8 @@ class View {
     on(this.root, "keydown", (event) => this.key(event));
     this.resize = new ResizeObserver(() => this.draw(true));
     this.resize.observe(this.root);
+    // the line becomes shorter where a button appears beside it
+    this.resize.observe(this.part.line);
     this.theme = followTheme(this.root, () => this.palette, () => this.draw(true));
   }
 

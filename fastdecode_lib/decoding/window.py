@@ -6,6 +6,7 @@ token, and no sentence needs more passes than greedy decoding. Unlike a block of
 (`fastdecode_lib.decoding.jacobi`), the window moves with every settled token and ends without a confirming pass.
 """
 
+import difflib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -59,7 +60,10 @@ class Window:
             step (Imamura and Sumita, 2020).
         """
         if unknown := sorted(files.keys() - FILE_OPTIONS.keys()):
-            raise TypeError(f"A window has no option {unknown[0]!r}. Its files are {', '.join(FILE_OPTIONS)}.")
+            names = ["width", "draft", "candidates", *FILE_OPTIONS]
+            close = difflib.get_close_matches(unknown[0], names, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"Its options are {', '.join(names)}."
+            raise TypeError(f"A window has no such option: got {unknown[0]!r}. {hint}")
         named = any(name is not None for name in files.values())
         return cls(width, Draft(draft, **files) if named else draft, candidates)  # type: ignore[arg-type]
 

@@ -38,6 +38,10 @@ def window(
     `fastdecode speedup` on this machine, or else `decoding.auto.Auto` if there is a draft table, or else greedy decoding, with one
     warning.
     """
+    if hasattr(width, "generate"):
+        raise TypeError(
+            "hf.window makes what generate takes: got the call of generate itself. Write custom_generate=hf.window()."
+        )
     chosen = Window.of(8 if width is None else width, draft, candidates, **files)
     if width is None and (draft, candidates) == ("auto", 3) and not any(files.values()):
         return CustomGenerate(None, packed)

@@ -7,7 +7,7 @@ import numpy as np
 
 from fastdecode_lib import registry
 from fastdecode_lib.core import Measurement, Source, Usage, drain
-from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.loading import TranslationModel, check_loaded
 from fastdecode_lib.measuring.baselines import baseline, until_end
 from fastdecode_lib.measuring.counting import Counted
 from fastdecode_lib.measuring.provenance import provenance
@@ -90,6 +90,9 @@ def compare(
     """
     import pandas as pd
 
+    check_loaded(model)
+    sentences = [sentences] if isinstance(sentences, str) else sentences
+    references = [references] if isinstance(references, str) else references
     if references is not None and len(references) != len(sentences):
         raise ValueError(
             f"Each sentence needs one reference: got {len(sentences)} sentences and {len(references)} references. "

@@ -9,6 +9,8 @@ from fastdecode_lib.papers.experiment import rows_where
 from fastdecode_lib.papers.outcomes import committed
 
 GROWN = "grown to opus-mt's shape"
+BEYOND = "combinations"
+"""Stem of methods that no paper has."""
 SECOND = {"combinations.first_page": "combinations.second_processor"}
 """Results with the same rows from another processor."""
 ENDS = ("", "_low", "_high")
@@ -21,7 +23,7 @@ class Headline:
     Attributes
     ----------
     stem : str
-        Stem of its paper.
+        Stem of its paper, or `BEYOND`.
     method : str
         Its name in the chart and the tables.
     result : str
@@ -35,7 +37,7 @@ class Headline:
     instead : str
         Text in place of the share of unchanged outputs, if there are no outputs to compare with.
     readme : bool
-        Whether the README shows it: one method a paper.
+        Whether the README shows it: the method of each paper, and two that no paper has.
     when : str
         The reader's situation in which it is the best choice; empty if another method is always better.
     """
@@ -93,41 +95,42 @@ HEADLINES = (
         readme=True,
         when="the model is yet to be trained",
     ),
+    _first("HGJ", "parallel_decoding", '`decoder="hybrid:block=3"`', decoder="hybrid:block=3", readme=True),
+    _first("int16", "sharp_models", '`load(name, precision="int16")`', precision="int16", readme=True),
     _first(
-        "window and quantised",
-        "parallel_decoding",
-        '`decoder="window:width=3", projection="quantised"`',
-        decoder="window:width=3",
+        "quantised",
+        BEYOND,
+        '`projection="quantised"`',
         projection="quantised",
         readme=True,
         when="no output may change",
     ),
     _first(
+        "window and quantised",
+        BEYOND,
+        '`decoder="window:width=3", projection="quantised"`',
+        decoder="window:width=3",
+        projection="quantised",
+        when="no output may change, and `fastdecode speedup` finds that drafts pay",
+    ),
+    _first(
         "int8",
-        "sharp_models",
+        BEYOND,
         '`load(name, precision="int8")`',
         precision="int8",
         readme=True,
         when="outputs may change, their BLEU not; nothing is to be fitted",
     ),
     _first(
-        "quantised",
-        "learning_to_screen",
-        '`projection="quantised"`',
-        projection="quantised",
-        when="no output may change, and drafts seldom hold or were measured not to pay",
-    ),
-    _first("candidate lists", "sharp_models", '`projection="lexical"`', projection="lexical"),
-    _first(
         "clusters in int8",
-        "combinations",
+        BEYOND,
         '`"clustered"` with `precision="int8"`',
         projection="clustered",
         precision="int8",
         when="speed above all",
     ),
     Headline(
-        "parallel_decoding",
+        BEYOND,
         "window and quantised, large",
         "combinations.draft_time",
         {
@@ -141,8 +144,18 @@ HEADLINES = (
         '`decoder="window:width=3", projection="quantised"`',
         when="no output may change; a large model, whose weights exceed the cache",
     ),
+    Headline(
+        BEYOND,
+        "shallow decoder",
+        "double_token_decoding.table2",
+        {"system": "shallow_l2r", "set": "single"},
+        '`load("shallow-l2r")`',
+        speedup="token_ratio",
+        instead="another model, 3.2 BLEU less",
+        when="the model is yet to be trained",
+    ),
     _first("PJ", "parallel_decoding", '`decoder="jacobi"`', decoder="jacobi"),
-    _first("HGJ", "parallel_decoding", '`decoder="hybrid:block=3"`', decoder="hybrid:block=3"),
+    _first("candidate lists", "sharp_models", '`projection="lexical"`', projection="lexical"),
     Headline(
         "double_token_decoding",
         "two-token draft",
@@ -150,13 +163,12 @@ HEADLINES = (
         {"name": "drafted, width 4"},
         "`window:draft=model,model=NAME`",
     ),
-    _first("int16", "sharp_models", precision="int16"),
     _rival("adaptive softmax", "adaptive"),
     _rival("SVD-softmax", "svd"),
     _rival("FGD", "fgd"),
     _rival("PCA-MIPS", "pca_mips"),
 )
-"""In the order of the tables: one method a paper, then further methods, then the rivals."""
+"""In the order of the tables: what each paper proposes, what goes beyond the papers, further methods, the rivals."""
 
 
 def measured(headlines: tuple[Headline, ...] = HEADLINES) -> pd.DataFrame:

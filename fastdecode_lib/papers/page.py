@@ -12,7 +12,7 @@ import pandas as pd
 from fastdecode_lib.checkpoints.weights import BUNDLED, HERE, read_manifest
 from fastdecode_lib.papers.catalogue import papers
 from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper
-from fastdecode_lib.papers.headlines import ENDS, HEADLINES, SECOND, measured
+from fastdecode_lib.papers.headlines import BEYOND, ENDS, GROWN, HEADLINES, SECOND, measured
 from fastdecode_lib.papers.outcomes import NoResult, committed, result_name
 from fastdecode_lib.papers.reading import NOISY, absent, gaps, is_noisy, processors, selected, texts
 
@@ -36,7 +36,7 @@ def markdown(frame: pd.DataFrame, *parts: str | Column) -> str:
 
 def charts() -> Iterator[tuple[str, pd.DataFrame, Chart | None]]:
     """Every chart of the pages: its file's stem, its rows, and its `Chart`, which the frontier of all methods lacks."""
-    yield FRONTIER, measured(), None
+    yield FRONTIER, measured(tuple(h for h in HEADLINES if GROWN not in h.where.values())), None
     for paper in papers():
         for experiment in paper.experiments if paper.conclusion else ():
             if experiment.chart and (frame := _result(experiment)) is not None:
@@ -60,11 +60,14 @@ def headlines(link: str, *, readme: bool = False) -> str:
     frame = measured(tuple(h for h in HEADLINES if h.command and (h.readme or not readme)))
     names = []
     for stem, page_name in zip(frame["stem"], frame["page"], strict=True):
-        paper = by_stem[stem]
-        notebook = f"{link.removesuffix('docs/results/')}notebooks/{paper.notebook}.ipynb" if readme else ""
-        links = f" ([notebook]({notebook}), [results]({link}{page_name}.md))" if readme else ""
-        name = f"[{paper.name}]({paper.citation.link if readme and paper.citation else f'{link}{page_name}.md'})"
-        names.append(name + links)
+        paper, target = by_stem[stem], f"{link}{page_name}.md"
+        if stem == BEYOND:
+            names.append(f"[beyond the papers]({target})")
+        elif readme and paper.citation:
+            notebook = f"{link.removesuffix('docs/results/')}notebooks/{paper.notebook}.ipynb"
+            names.append(f"[{paper.name}]({paper.citation.link}) ([notebook]({notebook}), [results]({target}))")
+        else:
+            names.append(f"[{paper.name}]({target})")
     rows = _by_processor(frame.assign(paper=names, unchanged=_unchanged(frame)))
     first = ("paper",) if readme else ("paper", "method")
     return markdown(rows, *first, Column("command", "what to type"), *_gains())
@@ -100,15 +103,16 @@ def _unchanged(frame: pd.DataFrame) -> list[str]:
 
 
 def choices() -> str:
-    """The table of what to use when: methods that change the fewest outputs first, of equal ones the fastest first."""
+    """The table of what to use when.
+
+    Methods that change the fewest outputs come first, of equal ones the fastest on the processor that suits them less.
+    """
     by_stem = {paper.stem: paper for paper in papers()}
     recommended = tuple(headline for headline in HEADLINES if headline.when)
     rows = measured(recommended).assign(when=[headline.when for headline in recommended])
-    rows = rows.sort_values(["unchanged", "speedup"], ascending=False, ignore_index=True)
-    names = [
-        f"[{by_stem[stem].name}](results/{page_name}.md)"
-        for stem, page_name in zip(rows["stem"], rows["page"], strict=True)
-    ]
+    rows = rows.assign(least=rows[["speedup", "elsewhere"]].min(axis=1))
+    rows = rows.sort_values(["unchanged", "least"], ascending=False, ignore_index=True)
+    names = [f"[{by_stem[page_name].name}](results/{page_name}.md)" for page_name in rows["page"]]
     rows = _by_processor(rows.assign(paper=names, unchanged=_unchanged(rows)))
     return markdown(rows, Column("when", "if"), Column("command", "use"), *_gains(), Column("paper", "measured in"))
 

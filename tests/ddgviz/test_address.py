@@ -158,3 +158,19 @@ def test_two_that_are_compared_are_both_in_view(browser: Any, tmp_path: Path) ->
     page.wait_for_function("() => [...document.querySelectorAll('.ddgviz')].every((root) => root.dataset.pass === '0')")
     assert page.locator(".ddg-scroll").evaluate_all("(all) => all.map((each) => each.scrollLeft)") == [0, 0]
     page.close()
+
+
+@pytest.mark.browser
+def test_the_line_ends_where_its_buttons_begin(browser: Any, tmp_path: Path) -> None:
+    """Buttons may appear after the first drawing, as that of the speed does where two are compared."""
+    page = browser.new_page(viewport={"width": 1000, "height": 700}, reduced_motion="reduce")
+    page.goto(ddgviz.save(simulate.station(), tmp_path / "one.html").as_uri())
+    page.wait_for_selector(".ddg-knob")
+    page.locator(".ddgviz").focus()
+    page.keyboard.press("End")
+    page.evaluate("() => { document.querySelector('.ddg-speed').style.minWidth = '150px'; }")
+    page.wait_for_function("""() => {
+      const line = document.querySelector(".ddg-line");
+      return line.querySelector(".ddg-knob").getBoundingClientRect().right <= line.getBoundingClientRect().right;
+    }""")
+    page.close()

@@ -61,7 +61,7 @@ EXPERIMENTS = (
         "The methods of the first page",
         METHODS,
         note="The bundled model, English to German, over greedy decoding with the exact projection in float32. Joined are two to "
-        "four sentences at a time; the first page shows these.",
+        "four sentences at a time; the first page shows the single ones.",
     ),
     Experiment(
         first_page.second_processor,

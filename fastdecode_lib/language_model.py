@@ -13,8 +13,9 @@ from fastdecode_lib.checkpoints.generation import constraints_of
 from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.checkpoints.language import LANGUAGE
 from fastdecode_lib.checkpoints.shape import CheckpointError
-from fastdecode_lib.core import Constraints, Projection, Source
+from fastdecode_lib.core import Constraints, Projection
 from fastdecode_lib.store import ModelFiles
+from fastdecode_lib.text.tokenizers import padded
 from fastdecode_lib.text.words import START, LanguageText
 
 BATCH = 64
@@ -66,13 +67,10 @@ class LanguageModel:
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         for start in range(0, len(order), BATCH):
             indices = order[start : start + BATCH]
-            longest = max(len(rows[i]) for i in indices)
-            inputs = np.full((len(indices), longest), -1, dtype=np.int64)
-            for row, i in enumerate(indices):
-                inputs[row, : len(rows[i])] = [START, *rows[i][:-1]]
-            no_source = Source(np.zeros((len(indices), 0), dtype=np.int64), np.zeros(len(indices), dtype=np.int64))
+            inputs = padded([[START, *rows[i][:-1]] for i in indices], -1).ids
+            no_source = padded([[]] * len(indices), 0)
             prefix = np.full((len(indices), 1), START, dtype=np.int64)
-            state = self.network.start(self.network.encode(no_source), prefix, longest)
+            state = self.network.start(self.network.encode(no_source), prefix, inputs.shape[1])
             hidden = self.network.step(state, inputs)
             for row, i in enumerate(indices):
                 vectors[i] = hidden[row, : len(rows[i])]

@@ -17,6 +17,7 @@ from fastdecode_lib.decoding.folding import folded
 from fastdecode_lib.decoding.passes import row_batches
 from fastdecode_lib.language_model import LanguageModel
 from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.text.tokenizers import padded
 from fastdecode_lib.text.words import START
 from fastdecode_lib.translation import Session
 
@@ -56,13 +57,10 @@ def hidden_and_labels(network: Model, exact: Projection, fed: Fed, top: int) -> 
         for first, source in row_batches(network, fed.source.rows(rows)):
             outputs = [fed.outputs[row] for row in rows[first : first + len(source)]]
             ends = np.cumsum([len(ids) for ids in outputs])
-            tokens = np.full((len(outputs), max(map(len, outputs))), -1, dtype=np.int64)
-            for row, ids in zip(tokens, outputs, strict=True):
-                row[: len(ids)] = *fed.prefix[-network.tokens_per_step :], *ids[: -network.tokens_per_step]
+            group = network.tokens_per_step
+            tokens = padded([(*fed.prefix[-group:], *ids[:-group]) for ids in outputs], -1).ids
             prefix = np.tile(np.array(fed.prefix, dtype=np.int64), (len(outputs), 1))
-            state = network.start(
-                network.encode(source), prefix, len(fed.prefix) - network.tokens_per_step + tokens.shape[1]
-            )
+            state = network.start(network.encode(source), prefix, len(fed.prefix) - group + tokens.shape[1])
             hidden = network.step(state, tokens)[np.nonzero(tokens >= 0)]
             on_host = hidden.float().cpu() if hasattr(hidden, "cpu") else hidden
             scorer, vectors = exact.bind(source), np.asarray(on_host, dtype=np.float32)
@@ -251,8 +249,8 @@ class IdRows:
     def fed(self, direction: str, items: Sequence[Item]) -> Fed:
         """The rows with empty sources; a row that is too long for the network has an empty output."""
         max_ids = self.network.max_target - len(self.prefix) + 1
-        sources = Source(np.zeros((len(items), 0), dtype=np.int64), np.zeros(len(items), dtype=np.int64))
-        return Fed(sources, self.prefix, [ids if len(ids) <= max_ids else () for (ids,) in items])
+        no_sources = padded([()] * len(items), 0)
+        return Fed(no_sources, self.prefix, [ids if len(ids) <= max_ids else () for (ids,) in items])
 
 
 Feeder = Translations | References | IdRows

@@ -66,7 +66,7 @@ class Tokenizer(Protocol):
         """Ids of the target language that are fed after the start symbol; empty for most models."""
 
 
-def padded(rows: Sequence[Sequence[int]], padding: int, languages: Direction | None = None) -> Source:
+def padded(rows: Sequence[Sequence[int] | np.ndarray], padding: int, languages: Direction | None = None) -> Source:
     """Rows of ids as a batch padded on the right."""
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     ids = np.full((len(rows), int(lengths.max(initial=0))), padding, dtype=np.int64)

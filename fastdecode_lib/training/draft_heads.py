@@ -11,13 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
-from fastdecode_lib.core import Source, Vectors
+from fastdecode_lib.core import Vectors
 from fastdecode_lib.decoding.passes import row_batches
 from fastdecode_lib.drafts.head import ANY, FILE, HEADS, DraftHead, Shape
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.projections.queries import layer
 from fastdecode_lib.store import recover
+from fastdecode_lib.text.tokenizers import padded
 from fastdecode_lib.training.draft_tables import fitting, translations
 from fastdecode_lib.training.learner import Examples, Learner
 from fastdecode_lib.training.presets import Recipe
@@ -254,8 +256,7 @@ class HeadLearner(Learner):
     def _source_width(self) -> int:
         network: Any = self.model.network
         sources, _ = self.held_out[0]
-        ids = sources[0].astype(np.int64)
-        return int(network.source_vectors(network.encode(Source(ids[None], np.array([len(ids)]))))[0].shape[1])
+        return int(network.source_vectors(network.encode(padded(sources[:1], 0)))[0].shape[1])
 
     # -- learning
 
@@ -263,13 +264,9 @@ class HeadLearner(Learner):
         """Features of sentences of a direction, from the frozen model."""
         network: Any = self.model.network
         prefix = self.sessions[direction].constraints.prefix
-        lengths = np.array([len(ids) for ids in sources])
-        ids = np.zeros((len(sources), int(lengths.max())), dtype=np.int64)
-        tokens = np.full((len(outputs), max(map(len, outputs))), NOTHING, dtype=np.int64)
-        for row, (source_ids, output_ids) in enumerate(zip(sources, outputs, strict=True)):
-            ids[row, : len(source_ids)], tokens[row, : len(output_ids)] = source_ids, output_ids
+        batch, tokens = padded(sources, 0), padded(outputs, NOTHING).ids
         hidden, vectors = [], []
-        for first_row, source in row_batches(network, Source(ids, lengths)):
+        for first_row, source in row_batches(network, batch):
             batch_tokens = tokens[first_row : first_row + len(source)]
             fed = np.where(batch_tokens >= 0, np.roll(batch_tokens, 1, 1), NOTHING)
             fed[:, 0] = prefix[-1]
@@ -280,11 +277,9 @@ class HeadLearner(Learner):
             step_vectors = torch.as_tensor(network.step(state, fed)).float().cpu()
             hidden.append(functional.pad(step_vectors, (0, 0, 0, tokens.shape[1] - fed.shape[1])))
             vectors += network.source_vectors(encoded)
-        padded = np.zeros((len(vectors), int(lengths.max()), vectors[0].shape[1]), dtype=np.float32)
-        for row, values in zip(padded, vectors, strict=True):
-            row[: len(values)] = values
-        mask = torch.from_numpy(np.arange(padded.shape[1]) < lengths[:, None])[:, None, None]
-        return Features(torch.cat(hidden).clone(), torch.from_numpy(padded), mask, torch.from_numpy(tokens))
+        padded_vectors = pad_sequence([torch.from_numpy(values) for values in vectors], batch_first=True)
+        mask = torch.from_numpy(np.arange(padded_vectors.shape[1]) < batch.lengths[:, None])[:, None, None]
+        return Features(torch.cat(hidden).clone(), padded_vectors, mask, torch.from_numpy(tokens))
 
     def loss(self, source: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy of the drafts behind each position, in the draft vocabulary; a source's first id is its direction."""

@@ -6,6 +6,7 @@ prefix. Ids, lengths and scores that a decoder sees are numpy arrays on the host
 arrays and only pass from model to projection.
 """
 
+import importlib
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,7 @@ Status = Literal["settled", "changed", "draft", "masked"]
 Stop = Literal["end", "length", "interrupted"]
 Kind = Literal["causal", "masked"]
 R = TypeVar("R")
+Y = TypeVar("Y")
 Hidden = Any
 """Hidden vectors in the engine's own arrays (torch tensors or numpy), shape (..., D)."""
 OUR_FAMILIES = "a Marian, mBART, M2M-100 or T5 model"
@@ -495,6 +497,16 @@ def drain(running: Generator[Any, None, R], stop: Callable[[], bool] = lambda: F
     return stopped
 
 
+def collected(running: Generator[Y, None, R]) -> tuple[list[Y], R]:
+    """Everything that a generator yields, such as a decoder's iterations, and what it returns."""
+    yielded = []
+    while True:
+        try:
+            yielded.append(next(running))
+        except StopIteration as end:
+            return yielded, end.value
+
+
 # ------------------------------------------------------------------------------------------------ optional dependencies
 
 
@@ -510,8 +522,6 @@ def optional(module: str, extra: str) -> Any:
     MissingExtra
         If it is not installed, naming the extra.
     """
-    import importlib
-
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fastdecode_lib import registry
-from fastdecode_lib.core import Decoder, Hypothesis, Iteration, drain
+from fastdecode_lib.core import Decoder, Hypothesis, Iteration, collected, drain
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
 from fastdecode_lib.laws.cases import Case, LawBroken, decode, drafted
@@ -30,15 +30,11 @@ def run_through(
     decoder: Decoder, case: Case, model: Any = None, observe: bool = False
 ) -> tuple[list[Iteration], tuple[Hypothesis, ...]]:
     """Run a decoder on a case; return its iterations and hypotheses."""
-    passes = drafted(decoder, case).iterate(
-        model or case.model, case.projection, case.source, case.constraints, observe=observe
+    return collected(
+        drafted(decoder, case).iterate(
+            model or case.model, case.projection, case.source, case.constraints, observe=observe
+        )
     )
-    iterations = []
-    while True:
-        try:
-            iterations.append(next(passes))
-        except StopIteration as stop:
-            return iterations, stop.value
 
 
 def lossless_equals_greedy(decoder: Decoder, case: Case) -> None:
@@ -85,9 +81,7 @@ def constraints_hold(decoder: Decoder, case: Case) -> None:
         slots = np.arange(len(tokens))
         unforced = rules.forced(slots) < 0
         ends = np.isin(tokens, rules.end)
-        forces = rules.forced_end or getattr(
-            case.model, "both_ends", False
-        )  # a sentence that grows from both ends has an end
+        forces = rules.forced_end or case.model.both_ends  # a sentence that grows from both ends has an end
         cut = forces and rules.exact_length is None and len(tokens) == rules.max_length
         checks = [
             (not 1 <= len(tokens) <= rules.limit, "its length"),

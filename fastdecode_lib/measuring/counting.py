@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastdecode_lib.core import Candidates, Iteration, Model, Projection, Scorer, Source, Usage
+from fastdecode_lib.core import Candidates, Iteration, Model, Projection, Scorer, Source, Usage, collected
 from fastdecode_lib.measuring.referee import T
 from fastdecode_lib.models.states import fed_before
 from fastdecode_lib.translation import Session
@@ -106,15 +106,10 @@ def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: 
     with tqdm(total=len(order), desc=session.decoder_name, unit="sentence", disable=not progress) as bar:
         for start in range(0, len(order), batch):
             rows = order[start : start + batch]
-            source = encoded.rows(np.array(rows))
-            passes = session.passes(source)
-            while True:
-                try:
-                    iteration = next(passes)
-                except StopIteration as end:
-                    for i, hypothesis in zip(rows, end.value, strict=True):
-                        outputs[i] = hypothesis.tokens
-                    break
+            iterations, hypotheses = collected(session.passes(encoded.rows(np.array(rows))))
+            for i, hypothesis in zip(rows, hypotheses, strict=True):
+                outputs[i] = hypothesis.tokens
+            for iteration in iterations:
                 row_counts = counts[rows[iteration.row]]
                 positions, cached = iteration.positions, _attended(session, iteration, int(row_counts[0]))
                 row_counts += (1, positions, positions * cached)

@@ -15,7 +15,7 @@ from fastdecode_lib.core import Source
 from fastdecode_lib.drafts.finding import cache_folder
 from fastdecode_lib.loading import PRECISIONS, TranslationModel, check_loaded, load
 from fastdecode_lib.measuring.comparing import decoder_system
-from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure
+from fastdecode_lib.measuring.referee import System, measure, ratio_of
 from fastdecode_lib.projections.screens import screens_path
 from fastdecode_lib.text.languages import from_english
 from fastdecode_lib.trace import Trace, iteration_to_dict
@@ -203,11 +203,13 @@ class Runner:
         """
         text, against = settings.get("text", ""), settings.get("against")
         complete = self._complete({key: value for key, value in settings.items() if key not in ("text", "against")})
+        options = self._options(complete["engine"], complete["precision"])
+        loading = "".join(f", {name}={value!r}" for name, value in options.items())
         lines = [
             "import ddgviz",
             "import fastdecode_lib",
             "",
-            f"model = fastdecode_lib.load({self.model.name!r}{self._options(complete['engine'], complete['precision'])})",
+            f"model = fastdecode_lib.load({self.model.name!r}{loading})",
             f"text = {text!r}",
         ]
         if against is None:
@@ -268,24 +270,22 @@ class Runner:
             )
         return engine
 
-    def _options(self, engine: str, precision: str) -> str:
-        """The arguments of `load` that give an engine and precision."""
+    def _options(self, engine: str, precision: str) -> dict[str, str]:
+        """The options of `load` that give an engine and precision."""
         engine = self._engine(engine, precision)
-        numbers = {"precision": precision} if engine == "compiled" else {"dtype": precision}
-        return "".join(f", {name}={value!r}" for name, value in ({"engine": engine} | numbers).items())
+        return {"engine": engine, "precision" if engine == "compiled" else "dtype": precision}
 
     def _model(self, engine: str, precision: str) -> TranslationModel:
         """The model on another engine or in another precision, loaded once."""
-        engine = self._engine(engine, precision)
-        if (engine, precision) == (self.model.engine, self.model.dtype):
+        options = self._options(engine, precision)
+        if (options["engine"], precision) == (self.model.engine, self.model.dtype):
             return self.model
         with self._lock:
-            if (engine, precision) not in self._loaded:
-                numbers = {"precision": precision} if engine == "compiled" else {"dtype": precision}
-                folder = str(self.model.checkpoint.folder)
-                loaded = load(folder, device=self.model.device, engine=engine, **numbers)
-                self._loaded[engine, precision] = replace(loaded, name=self.model.name)
-            return self._loaded[engine, precision]
+            key = options["engine"], precision
+            if key not in self._loaded:
+                loaded = load(str(self.model.checkpoint.folder), device=self.model.device, **options)
+                self._loaded[key] = replace(loaded, name=self.model.name)
+            return self._loaded[key]
 
 
 def events(
@@ -314,14 +314,8 @@ def _speedup(session: Session, plain: Session, batch: Source, times: np.ndarray,
     agreement = sum(a == b for a, b in zip(output.tokens, exact.tokens, strict=False)) / max(
         len(output.tokens), len(exact.tokens)
     )
-    low, high = bootstrap_ratio(base, times)
-    return {
-        "speedup": float(np.median(base) / np.median(times)),
-        "speedup_low": low,
-        "speedup_high": high,
-        "kept": agreement,
-        "clusters": hasattr(session.projection, "describe") or hasattr(session.projection.bind(batch), "describe"),
-    }
+    clusters = hasattr(session.projection, "describe") or hasattr(session.projection.bind(batch), "describe")
+    return {**ratio_of("speedup", base, times), "kept": agreement, "clusters": clusters}
 
 
 def _call(settings: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from the checkpoint.
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -166,9 +167,4 @@ def _quiet() -> Iterator[None]:
 
 def until_end(tokens: list[int] | np.ndarray, constraints: Constraints) -> tuple[int, ...]:
     """The tokens before the first end of sentence."""
-    output: list[int] = []
-    for token in tokens:
-        if int(token) in constraints.end:
-            break
-        output.append(int(token))
-    return tuple(output)
+    return tuple(int(token) for token in takewhile(lambda token: token not in constraints.end, tokens))

@@ -46,12 +46,6 @@ class Job:
     limits: tuple[tuple[str, Any], ...] = ()
     fitted: tuple[str, str] = ("", "")
 
-    def session(self, method: Method) -> Session:
-        """The session that runs a decoder and projection."""
-        decoder, projection = method
-        model = _loaded(self.model, self.settings, self.fitted)
-        return Session.of(model, *self.direction, decoder, projection, **dict(self.limits))
-
     def __call__(self, task: "Task") -> list[dict[str, Any]]:
         """Counts and output of each sentence of a task."""
         frame = count(_session(self, task.method), task.texts)[list(COLUMNS)]
@@ -73,10 +67,6 @@ class Task:
         except (ValueError, KeyError, TypeError):
             return None
         return rows if len(rows) == len(self.texts) and all(set(row) == set(COLUMNS) for row in rows) else None
-
-    def write(self, rows: list[dict[str, Any]]) -> None:
-        """Write the rows to the file."""
-        write_text(self.path, json.dumps({"rows": rows}, ensure_ascii=False))
 
 
 def evaluate(
@@ -160,7 +150,7 @@ def evaluate(
         tqdm(total=len(all_tasks), initial=len(all_tasks) - len(missing), unit="chunk", disable=not progress) as bar,
     ):
         for task in missing:
-            task.write(next(results))
+            write_text(task.path, json.dumps({"rows": next(results)}, ensure_ascii=False))
             bar.update()
     frames = {
         _name(sessions[method]): pd.DataFrame([row for task in method_tasks for row in task.finished_rows() or ()])
@@ -174,7 +164,7 @@ def _sessions(job: Job, methods: Iterable[Method]) -> dict[Method, Session]:
     """A session for each decoder and projection; methods with the same name count once."""
     sessions: dict[str, tuple[Method, Session]] = {}
     for method in methods:
-        session = job.session(method)
+        session = _session(job, method)
         sessions.setdefault(_name(session), (method, session))
     return dict(sessions.values())
 
@@ -248,4 +238,7 @@ def _loaded(model: str, settings: tuple[tuple[str, str], ...], fitted: tuple[str
 
 @lru_cache(maxsize=8)
 def _session(job: Job, method: Method) -> Session:
-    return job.session(method)
+    """The session that runs a decoder and projection."""
+    decoder, projection = method
+    model = _loaded(job.model, job.settings, job.fitted)
+    return Session.of(model, *job.direction, decoder, projection, **dict(job.limits))

@@ -1,8 +1,9 @@
 """Choice of the window's width on this machine, confirmed by a timed run; one file because the choice joins costs and counts."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -122,9 +123,11 @@ def tune(
             sessions[kind, width] = Session.of(model, source, target, Window(width, kind), **limits)
     row_counts = sorted({1, -(-batch // 2), batch})
     pass_counts = {setting: _count_passes(session, texts, batch) for setting, session in sessions.items()}
-    seconds, noisy_passes = _pass_seconds(sessions, texts, widths, row_counts, batch, threads, runs, progress)
+    system = partial(text_system, batch=batch, threads=threads)
+    timed = partial(measure, runs=runs, threads=threads, device=model.device, progress=progress)
+    seconds, noisy_passes = _pass_seconds(sessions, texts, widths, row_counts, batch, system, timed)
     table = _prediction_table(sessions, pass_counts, seconds, row_counts)
-    decoder, speedup, noisy_times = _time_best(table, sessions, texts, batch, threads, runs, seed, progress)
+    decoder, speedup, noisy_times = _time_best(table, sessions, texts, system, timed, seed)
     origin = provenance(model, threads=threads, seed=seed) | {
         "sentences": len(texts), "runs": runs, "draft": draft, "batch": batch, "noisy": noisy_passes or noisy_times,
     }  # fmt: skip
@@ -160,9 +163,8 @@ def _pass_seconds(
     widths: Sequence[int],
     row_counts: Sequence[int],
     batch: int,
-    threads: int,
-    runs: int,
-    progress: bool,
+    system: Callable[[Session], System],
+    timed: Callable[..., list[Measurement]],
 ) -> tuple[dict[Any, float], bool]:
     """Seconds of greedy decoding, of the encoder, of one width for each draft, and of a pass of each size; whether noisy."""
     greedy = sessions["", 1]
@@ -170,20 +172,14 @@ def _pass_seconds(
     whole_text = greedy.model.encode(texts, greedy.source, greedy.target)
     longest_first = np.argsort(-whole_text.lengths, kind="stable")
     batches = [whole_text.rows(longest_first[start : start + batch]) for start in range(0, len(longest_first), batch)]
-    timed = {"greedy": greedy} | {kind: sessions[setting] for kind, setting in _middle_settings(sessions).items()}
-    systems = {name: text_system(session, batch=batch, threads=threads) for name, session in timed.items()}
+    whole_runs = {"greedy": greedy} | {kind: sessions[setting] for kind, setting in _middle_settings(sessions).items()}
+    systems = {name: system(session) for name, session in whole_runs.items()}
     systems["encoder"] = System("encoder", lambda _: ([network.encode(source) for source in batches], ())[1])
     for rows in row_counts:
-        for system in pass_systems(network, widths, greedy.constraints.prefix, rows=rows):
-            systems[rows, int(system.name.split()[-1])] = _repeated(system)  # type: ignore[index]
-    measurements = measure(
-        list(systems.values()),
-        [whole_text],
-        runs=runs,
-        threads=threads,
-        device=greedy.model.device,
-        progress=progress,
-    )
+        passes = pass_systems(network, widths, greedy.constraints.prefix, rows=rows)
+        for width, pass_system in zip(widths, passes, strict=True):
+            systems[rows, width] = _repeated(pass_system)  # type: ignore[index]
+    measurements = timed(list(systems.values()), [whole_text])
     return {
         name: float(np.median(measurement.seconds)) / (PASSES if isinstance(name, tuple) else 1)
         for name, measurement in zip(systems, measurements, strict=True)
@@ -244,11 +240,9 @@ def _time_best(
     table: "pd.DataFrame",
     sessions: Mapping[tuple[str, int], Session],
     texts: Sequence[str],
-    batch: int,
-    threads: int,
-    runs: int,
+    system: Callable[[Session], System],
+    timed: Callable[..., list[Measurement]],
     seed: int,
-    progress: bool,
 ) -> tuple[str, float, bool]:
     """Time the best predictions against greedy decoding: the decoder to use, its speedup, and whether times were noisy."""
     table[["speedup", "speedup_low", "speedup_high"]], table["note"] = np.nan, ""
@@ -257,9 +251,8 @@ def _time_best(
         return "greedy", 1.0, False
     greedy = sessions["", 1]
     finalists = [sessions[kind, width] for kind, width in zip(best["draft"], best["width"], strict=True)]
-    systems = [text_system(session, batch=batch, threads=threads) for session in (greedy, *finalists)]
-    sources, device = [greedy.model.encode(texts, greedy.source, greedy.target)], greedy.model.device
-    baseline, *measurements = measure(systems, sources, runs=runs, threads=threads, device=device, progress=progress)
+    sources = [greedy.model.encode(texts, greedy.source, greedy.target)]
+    baseline, *measurements = timed([system(session) for session in (greedy, *finalists)], sources)
     decoder, speedup = "greedy", 1.0
     for place, measurement in zip(best.index, measurements, strict=True):
         ratio = ratio_of("speedup", baseline.seconds, measurement.seconds, seed)

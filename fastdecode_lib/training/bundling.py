@@ -12,7 +12,7 @@ from fastdecode_lib import __version__, registry
 from fastdecode_lib.checkpoints.hub import bundled, find_checkpoint
 from fastdecode_lib.checkpoints.int8 import quantised
 from fastdecode_lib.checkpoints.weights import BUNDLED, HERE, Record, find_weights, read_manifest
-from fastdecode_lib.language_model import load_language
+from fastdecode_lib.language_model import LanguageModel, load_language
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import quality, signatures
@@ -130,8 +130,12 @@ def score_again(name: str, *, data: str | Path | None = None) -> list[dict[str, 
 
 def _scores(preset: Any, folder: Path, data: str | Path | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Scores of a checkpoint on the test split, and their settings."""
-    score_all = _language_scores if preset.kind == "language" else _translation_scores
-    return score_all(str(folder), corpus_folder(data))
+    corpus = corpus_folder(data)
+    if preset.kind == "language":
+        return _language_scores(load_language(str(folder)), Novels(corpus)), {}
+    model = load(str(folder))
+    settings = {"decoder": registry.usual(model.network), "joined_seed": JOINED_SEED, **signatures()}
+    return score(model, Tatoeba(corpus)), settings
 
 
 def _write_scores(name: str, rows: list[dict[str, Any]], about: dict[str, Any]) -> None:
@@ -179,18 +183,11 @@ def _copy_quantised(checkpoint: Path, target: Path, preset: RecurrentPreset) -> 
     save_file(quantised(load_file(checkpoint / "model.safetensors")), target / "model.safetensors")
 
 
-def _translation_scores(folder: str, corpus: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    model = load(folder)
-    decoder = registry.usual(model.network)
-    return score(model, Tatoeba(corpus)), {"decoder": decoder, "joined_seed": JOINED_SEED, **signatures()}
-
-
-def _language_scores(folder: str, corpus: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _language_scores(model: LanguageModel, corpus: Novels) -> list[dict[str, Any]]:
     """Perplexity of the dev and test splits, and the share of their words that the vocabulary lacks."""
-    model, rows = load_language(folder), []
+    rows = []
     for split in ("dev", "test"):
-        texts = Novels(corpus).sentences(split)
-        texts = [t for t in texts if len(model.text.words(t)) < model.network.max_target]
+        texts = [t for t in corpus.sentences(split) if len(model.text.words(t)) < model.network.max_target]
         ids = np.concatenate(model.text.encode(texts))
         rows.append(
             {
@@ -201,7 +198,7 @@ def _language_scores(folder: str, corpus: Path) -> tuple[list[dict[str, Any]], d
                 "perplexity": model.perplexity(texts),
             }
         )
-    return rows, {}
+    return rows
 
 
 def score(model: TranslationModel, corpus: Tatoeba) -> list[dict[str, Any]]:

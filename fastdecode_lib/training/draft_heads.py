@@ -64,8 +64,6 @@ RECIPE = HeadRecipe(
     name="draft-head",
     tokens_per_update=1_500,
     peak_rate=2e-3,
-    warm_up=100,
-    average=0.99,
     evaluate_every=100,
     updates=1_200,
 )
@@ -289,14 +287,15 @@ class HeadLearner(Learner):
             sources = [row[row >= 0][1:].numpy() for row in source[of_direction]]
             outputs = [row[row >= 0].numpy() for row in target[of_direction]]
             features = self.features(direction, sources, outputs)
-            words = self._words(direction)
-            drafted = unrolled(self.parameters, features, words, self.rows[words], self.bias[words], self.recipe.drafts)
+            drafted = unrolled(self.parameters, features, *self._draft_output(direction), self.recipe.drafts)
             direction_total, direction_weight = summed(drafted, self.recipe.decay)
             total, weight = total + direction_total, weight + direction_weight
         return total / max(weight, 1.0)
 
-    def _words(self, direction: int) -> Tensor:
-        return torch.from_numpy(self.vocabularies[self.sessions[direction].target or ANY])
+    def _draft_output(self, direction: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Ids of a direction's draft vocabulary, with the model's output rows and bias of them."""
+        words = torch.from_numpy(self.vocabularies[self.sessions[direction].target or ANY])
+        return words, self.rows[words], self.bias[words]
 
     # -- looking at the result
 
@@ -311,17 +310,14 @@ class HeadLearner(Learner):
             session = self.sessions[direction]
             features = self.features(direction, sources, outputs)
             name = f"{session.source}-{session.target}" if session.source else ANY
-            words = self._words(direction)
-            drafts = self.recipe.drafts
-            scores[name] = 1 + float(
-                accepted(weights, features, words, self.rows[words], self.bias[words], drafts).mean()
-            )
+            drafts = accepted(weights, features, *self._draft_output(direction), self.recipe.drafts)
+            scores[name] = 1 + float(drafts.mean())
         return {"tokens_per_pass": float(np.mean(list(scores.values()))), **scores}
 
-    def head(self, weights: Mapping[str, Tensor], **about: Any) -> DraftHead:
-        """The draft head with these weights."""
+    def export(self, weights: dict[str, Tensor], folder: Path) -> None:
+        """Write the head of these weights."""
         tensors = {name: tensor.detach().cpu().numpy().astype(np.float32) for name, tensor in weights.items()}
-        provenance = {
+        about = {
             "fingerprint": self.model.checkpoint.fingerprint,
             "model": self.model.name,
             "directions": [[session.source, session.target] for session in self.sessions],
@@ -329,11 +325,7 @@ class HeadLearner(Learner):
             "tokens": len(self.examples.target),
             "recipe": asdict(self.recipe),
         }
-        return DraftHead(self.shape, tensors, self.vocabularies, provenance | about)
-
-    def export(self, weights: dict[str, Tensor], folder: Path) -> None:
-        """Write the head of these weights."""
-        self.head(weights).save(folder / FILE)
+        DraftHead(self.shape, tensors, self.vocabularies, about).save(folder / FILE)
 
 
 def output_layer(model: TranslationModel) -> tuple[np.ndarray, np.ndarray]:
@@ -347,7 +339,7 @@ def output_layer(model: TranslationModel) -> tuple[np.ndarray, np.ndarray]:
 def make_head(
     sessions: Sequence[Session],
     texts: Sequence[Sequence[str]],
-    recipe: HeadRecipe | None = None,
+    recipe: HeadRecipe = RECIPE,
     *,
     seed: int = 1,
     begin_with: DraftHead | None = None,
@@ -374,7 +366,6 @@ def make_head(
     ValueError
         If there is not enough text, or the model has no source to attend to.
     """
-    recipe = recipe or RECIPE
     recipe = replace(recipe, evaluate_every=min(recipe.evaluate_every, recipe.updates))
     least = recipe.held_out + 1
     output_layer(sessions[0].model)  # raises now rather than after all translations

@@ -259,7 +259,6 @@ class SmoothedLoss(torch.autograd.Function):
         dtype = product_dtype(hidden)
         rows, matrix = hidden.to(dtype), weight[:classes].to(dtype)
         gradients = rows.new_empty(len(hidden), classes)
-        grad_bias = None if bias is None else torch.zeros_like(bias)
         total = hidden.new_zeros((), dtype=torch.float32)
         bias_row = None if bias is None else bias[:classes].to(dtype)
         step = SmoothedLoss.ROWS if hidden.device.type == "cpu" else max(1, len(hidden))
@@ -272,8 +271,7 @@ class SmoothedLoss(torch.autograd.Function):
                 gradient.scatter_add_(1, gold, gradient.new_full(gold.shape, smoothing - 1))
         # Smoothing subtracts the same from every score of a row, so that its products are sums.
         share = smoothing / classes
-        if grad_bias is not None:
-            grad_bias += gradients.sum(0, dtype=torch.float32) - share * len(hidden)
+        grad_bias = None if bias is None else gradients.sum(0, dtype=torch.float32) - share * len(hidden)
         grad_weight = torch.zeros_like(weight)
         grad_weight[:classes] = (gradients.T @ rows).to(weight.dtype) - share * rows.sum(0, dtype=weight.dtype)
         grad_hidden = (gradients @ matrix).to(hidden.dtype) - share * matrix.sum(0, dtype=weight.dtype).to(hidden.dtype)
@@ -283,6 +281,5 @@ class SmoothedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """The gradients computed in `forward`, scaled."""
-        grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
-        bias_gradient = None if grad_bias is None else grad_bias * grad
-        return grad_hidden * grad, grad_weight * grad, None, None, None, bias_gradient
+        grad_hidden, grad_weight, grad_bias = (None if g is None else g * grad for g in ctx.saved_tensors)
+        return grad_hidden, grad_weight, None, None, None, grad_bias

@@ -114,8 +114,11 @@ class MarianLearner(TranslationLearner):
         return translated
 
     def export(self, weights: dict[str, torch.Tensor], folder: Path) -> None:
-        """Write a Hugging Face directory."""
-        export(self._with(weights), self.tokenizer, folder)
+        """Write a Hugging Face directory: float16 weights in shards under 15 MB, computed in float32 when loaded."""
+        self._with(weights).half().save_pretrained(folder, max_shard_size="14MB")
+        self.tokenizer.save_pretrained(folder)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"dtype": "float32"}, indent=2) + "\n")
 
 
 def _new_model(preset: Preset, tokenizer: Any) -> Any:
@@ -133,14 +136,3 @@ def _new_model(preset: Preset, tokenizer: Any) -> Any:
         num_beams=1,
     )
     return model
-
-
-def export(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write a Hugging Face directory: float16 weights in shards under 15 MB, computed in float32 when loaded."""
-    import copy
-
-    half = copy.deepcopy(model).half()
-    half.save_pretrained(folder, max_shard_size="14MB")
-    tokenizer.save_pretrained(folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"dtype": "float32"}, indent=2) + "\n")

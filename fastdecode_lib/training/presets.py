@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from fastdecode_lib.checkpoints.hub import bundled
 from fastdecode_lib.checkpoints.language import LanguageShape
@@ -90,6 +90,9 @@ class Recipe:
         return work / "best" if finished_run(work) >= self.updates else None
 
 
+R = TypeVar("R", bound=Recipe)
+
+
 @dataclass(frozen=True)
 class Preset(Recipe):
     """A Marian-shaped translation model and its training recipe.
@@ -133,7 +136,6 @@ class GroupPreset(Recipe):
 
     directions: tuple[tuple[str, str], ...] = (("en", "de"),)
     tokens_per_update: int = 12_000
-    evaluate_every: int = 500
     updates: int = 2_800
     dropout: float = 0.1
     joined_sizes: tuple[int, int] = (2, 8)
@@ -200,7 +202,6 @@ class LanguagePreset(Recipe):
     label_smoothing: float = 0.0
     tokens_per_update: int = 2_000
     peak_rate: float = 3e-3
-    evaluate_every: int = 500
     updates: int = 8_000
     dev_single: int = 1_500
     shape: LanguageShape = field(default_factory=LanguageShape)
@@ -224,43 +225,43 @@ _COMPARED: Any = {"dropout": 0.0, "evaluate_every": 300, "tokens_per_update": 3_
 _FORMER: Any = {"peak_rate": 1e-3, "warm_up": 400, "average": 0.999, "updates": 3_300}
 """The earlier recipe: AdamW for all weights, the rate falling with the inverse square root of the update."""
 
-SYSTEMS_002 = {
-    "single-l2r": GroupPreset(name="single-l2r"),
-    "bidirectional": GroupPreset(name="bidirectional", tokens_per_step=2, order="both_ends"),
-    "single-r2l": GroupPreset(name="single-r2l", order="right_to_left"),
-    "double-l2r": GroupPreset(name="double-l2r", tokens_per_step=2),
-    "double-r2l": GroupPreset(name="double-r2l", tokens_per_step=2, order="right_to_left"),
-    "mask-predict": GroupPreset(
-        name="mask-predict", masked=True, teacher="single-l2r", matrix_rate=0.01, peak_rate=7.5e-4, updates=4_200
-    ),
-    "shallow-l2r": GroupPreset(name="shallow-l2r", encoder_layers=6, decoder_layers=1),
-    "triple": GroupPreset(name="triple", tokens_per_step=3, order="both_ends"),
-    "quadruple": GroupPreset(name="quadruple", tokens_per_step=4, order="both_ends"),
-}
+
+def _by_name(*presets: R) -> dict[str, R]:
+    return {preset.name: preset for preset in presets}
+
+
+SYSTEMS_002 = _by_name(
+    GroupPreset("single-l2r"),
+    GroupPreset("bidirectional", tokens_per_step=2, order="both_ends"),
+    GroupPreset("single-r2l", order="right_to_left"),
+    GroupPreset("double-l2r", tokens_per_step=2),
+    GroupPreset("double-r2l", tokens_per_step=2, order="right_to_left"),
+    GroupPreset("mask-predict", masked=True, teacher="single-l2r", matrix_rate=0.01, peak_rate=7.5e-4, updates=4_200),
+    GroupPreset("shallow-l2r", encoder_layers=6, decoder_layers=1),
+    GroupPreset("triple", tokens_per_step=3, order="both_ends"),
+    GroupPreset("quadruple", tokens_per_step=4, order="both_ends"),
+)
 """Systems of Imamura and Sumita (2020), of one recipe but for Mask-Predict: the paper's own, a fast baseline, and more tokens a
 step. Mask-Predict learns from a teacher's translations, as its authors train it, at half the rates of the others, at which it does
 not learn its task. The weights in ``weights/`` began with its teacher's."""
 
-RECIPES = {
-    "single-l2r-muon": GroupPreset(name="single-l2r-muon", **_COMPARED | {"updates": 1_500}),
-    "single-l2r-adamw": GroupPreset(name="single-l2r-adamw", optimiser="adamw", **_COMPARED | _FORMER),
-}
+RECIPES = _by_name(
+    GroupPreset("single-l2r-muon", **_COMPARED | {"updates": 1_500}),
+    GroupPreset("single-l2r-adamw", optimiser="adamw", **_COMPARED | _FORMER),
+)
 """One system of Imamura and Sumita (2020) by two recipes, to compare what training costs."""
 
-PRESETS: dict[str, Recipe] = {
-    preset.name: preset
-    for preset in (
-        Preset(name="tatoeba-small"),
-        *SYSTEMS_002.values(),
-        *RECIPES.values(),
-        *map(_sharp, SYSTEMS),
-        _sharp("S4", 2),
-        _sharp("S4", 3),
-        LanguagePreset(name="novels-small"),
-        LanguagePreset(name="novels-large", shape=LanguageShape(width=1_500), peak_rate=1e-3, **_SHORT),
-        LanguagePreset(name="novels-cased", shape=LanguageShape(vocabulary=70_000, width=400), lower=False, **_SHORT),
-    )
-}
+PRESETS: dict[str, Recipe] = _by_name(
+    Preset(name="tatoeba-small"),
+    *SYSTEMS_002.values(),
+    *RECIPES.values(),
+    *map(_sharp, SYSTEMS),
+    _sharp("S4", 2),
+    _sharp("S4", 3),
+    LanguagePreset(name="novels-small"),
+    LanguagePreset(name="novels-large", shape=LanguageShape(width=1_500), peak_rate=1e-3, **_SHORT),
+    LanguagePreset(name="novels-cased", shape=LanguageShape(vocabulary=70_000, width=400), lower=False, **_SHORT),
+)
 
 
 def place_of(name: str, folder: str | Path = "build/train") -> str | None:

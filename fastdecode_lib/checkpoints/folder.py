@@ -1,5 +1,6 @@
 """A checkpoint's folder: validated settings and weights. Only safetensors files are read; `conversion` makes them of others."""
 
+import hashlib
 import json
 import math
 from dataclasses import dataclass
@@ -64,8 +65,6 @@ class Checkpoint:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of settings and weights; files fitted on a model are stored under it."""
-        import hashlib
-
         digest = hashlib.sha256(json.dumps(self.config, sort_keys=True).encode())
         for file in self.weight_files():
             digest.update(file.read_bytes())
@@ -101,21 +100,18 @@ class Checkpoint:
             )
         tensors: dict[str, Any] = {}
         sources: set[str] = set()
-        for name, shape in architecture.tensors.items():
+        for name, shape in (architecture.tensors | architecture.optional_tensors).items():
             names = architecture.stored_as(name)
             source = next((alias for alias in names if alias in stored), None)
-            if source is None:
+            if source is not None:
+                tensors[name] = stored[source]
+                sources.add(source)
+                _check_shape(source, stored[source], shape)
+            elif name in architecture.tensors:
                 raise CheckpointError(
                     f"The checkpoint {self.name!r} lacks the tensor {names[0]!r} {shape}. It holds {len(stored)} tensors; "
                     "save the whole model again."
                 )
-            tensors[name] = stored[source]
-            sources.add(source)
-            _check_shape(source, stored[source], shape)
-        for name, shape in architecture.optional_tensors.items():
-            if name in stored:
-                tensors[name] = stored[name]
-                _check_shape(name, stored[name], shape)
         expected = {alias for name in architecture.tensors for alias in architecture.stored_as(name)} | set(tensors)
         extra = sorted(set(stored) - expected)
         if extra:
@@ -123,8 +119,8 @@ class Checkpoint:
                 f"The checkpoint {self.name!r} holds tensors that a {self.family} model of its config.json does not have: "
                 f"{', '.join(extra[:5])}{' ...' if len(extra) > 5 else ''}. Check that config.json belongs to these weights."
             )
-        for name in sources | (set(architecture.optional_tensors) & set(stored)):
-            check_finite(name, stored[name])
+        for source in sources:
+            check_finite(source, stored[source])
         return tensors
 
     def arrays(self) -> dict[str, Any]:

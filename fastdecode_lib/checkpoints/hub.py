@@ -1,5 +1,7 @@
 """Finding a checkpoint: in a folder, bundled, trained here, or on the Hugging Face hub."""
 
+import difflib
+import warnings
 from importlib import resources
 from pathlib import Path
 
@@ -58,7 +60,8 @@ def bundled() -> dict[str, Path]:
 
 def _find_folder(name: str, revision: str | None) -> Path:
     assets = bundled()
-    on_hub = name not in assets and name.count("/") == 1 and not name.startswith((".", "/", "~"))
+    is_path = name.count("/") > 1 or name.startswith((".", "/", "~"))
+    on_hub = name not in assets and "/" in name and not is_path
     if revision is not None and not (on_hub and not Path(name).exists()):
         raise CheckpointError(f"A revision belongs to a hub id: got revision={revision!r} with {name!r}. Leave it out.")
     if name in assets:
@@ -79,12 +82,10 @@ def _find_folder(name: str, revision: str | None) -> Path:
             f"The model {name!r} does not come with the library: it has to be trained, which takes an hour or more. Run "
             f"`{record.command} --data DIR`, then give {name!r} or the folder {run}/best."
         )
-    if name.count("/") > 1 or name.startswith((".", "/", "~")):
+    if is_path:
         raise CheckpointError(
             f"There is no folder {name!r}. Give the folder of a checkpoint, a bundled name or a hub id."
         )
-    import difflib
-
     similar = difflib.get_close_matches(name, assets, n=1)
     hint = f"Did you mean {similar[0]!r}?" if similar else f"Bundled: {', '.join(assets) or 'none'}."
     raise CheckpointError(
@@ -95,8 +96,6 @@ def _find_folder(name: str, revision: str | None) -> Path:
 
 def _from_hub(name: str, revision: str | None) -> Path:
     """The snapshot of a hub model: its safetensors, else those of the conversion bot's pull request, else PyTorch's files."""
-    import warnings
-
     from huggingface_hub import snapshot_download
     from huggingface_hub.constants import HF_HUB_OFFLINE
     from huggingface_hub.errors import (

@@ -1,5 +1,7 @@
 """A checkpoint made ready to run; one file because network, tokenizer and rules are chosen by the same settings."""
 
+import ctypes
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -323,9 +325,6 @@ def _runs_compiled(checkpoint: Checkpoint, device: str, dtype: str, engine: str,
 
 def _sees_cuda() -> bool:
     """Whether torch would find a CUDA device; torch is only asked where there is a driver."""
-    import ctypes
-    import sys
-
     try:
         ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:

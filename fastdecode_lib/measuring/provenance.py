@@ -6,9 +6,11 @@ import subprocess
 import sys
 from datetime import date
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from fastdecode_lib import __version__
 from fastdecode_lib.kernels.cpu import info, processor
 from fastdecode_lib.loading import TranslationModel
 
@@ -63,10 +65,6 @@ def _git(checkout: Path, *command: str) -> str:
 
 def versions() -> dict[str, str]:
     """Installed versions of the packages that influence a number."""
-    from importlib import metadata
-
-    from fastdecode_lib import __version__
-
     installed = {"fastdecode": __version__}
     packages = (
         "numpy", "numba", "torch", "transformers", "sentencepiece", "ctranslate2", "sacrebleu", "faiss-cpu", "scann",

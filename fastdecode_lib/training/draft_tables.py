@@ -10,6 +10,7 @@ from fastdecode_lib.drafts.finding import cache_folder, table_name
 from fastdecode_lib.drafts.table import DraftTable
 from fastdecode_lib.projections.lexical import source_vocabulary
 from fastdecode_lib.store import atomic_file, read_tensors
+from fastdecode_lib.text.corpus import Tatoeba, corpus_folder, join_pairs
 from fastdecode_lib.translation import Session
 
 CHUNK = 2048
@@ -100,8 +101,6 @@ def translations(
 
 def unlabelled(data: str | Path | None, source: str | None, target: str | None) -> list[str]:
     """The corpus's training sources of a direction, each used once, joined as for the training of this project's models."""
-    from fastdecode_lib.text.corpus import Tatoeba, corpus_folder, join_pairs
-
     if source is None or target is None:
         raise ValueError(
             "The corpus has directions, this model names none: got no text. Give yours with --source FILE."

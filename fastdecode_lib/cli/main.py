@@ -65,18 +65,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _check_options(options: argparse.Namespace) -> None:
     """Refuse bad options before any work, even those that are used only at its end."""
-    values = vars(options)
+    values = {name: value for name, value in vars(options).items() if value is not None}
     cores = os.cpu_count() or 1
-    if not 1 <= (1 if values.get("threads") is None else values["threads"]) <= cores:
+    if not 1 <= values.get("threads", 1) <= cores:
         raise UsageError(
             f"--threads must be from 1 to {cores}, the cores here: got {values['threads']}. Use --threads 1."
         )
-    if (values.get("seed") or 0) < 0:
-        raise UsageError(f"--seed must be at least 0, got {values['seed']}. Use --seed 0.")
-    if values.get("runs", 1) < 1:
-        raise UsageError(f"--runs must be at least 1, got {values['runs']}. Use --runs 5.")
-    if (1 if values.get("batch") is None else values["batch"]) < 1:
-        raise UsageError(f"--batch must be at least 1: got {values['batch']}. Leave it out.")
+    for name, least, remedy in (
+        ("seed", 0, "Use --seed 0"),
+        ("runs", 1, "Use --runs 5"),
+        ("batch", 1, "Leave it out"),
+        ("cases", 1, "Use --cases 50"),
+    ):
+        if values.get(name, least) < least:
+            raise UsageError(f"--{name} must be at least {least}, got {values[name]}. {remedy}.")
     for kind in PICTURES:
         path = values.get(kind)
         if path and Path(path).suffix.lower() != f".{kind}":

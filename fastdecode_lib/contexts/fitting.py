@@ -104,9 +104,7 @@ def options_of_fit(method: str, given: dict[str, Any], common: dict[str, Any] | 
         If the projection does not have an option that was asked for, or a text is no value of it.
     """
     fit, options = fitted_projection(method).fit, dict(given)
-    hints = get_type_hints(fit)
-
-    known: list[str] = []
+    hints, known = get_type_hints(fit), list[str]()
 
     def typed(name: str, hint: Any) -> Any:
         value = options.pop(name)
@@ -120,13 +118,11 @@ def options_of_fit(method: str, given: dict[str, Any], common: dict[str, Any] | 
     keywords = {name: value for name, value in (common or {}).items() if name in parameters}
     for name in parameters:
         hint = hints.get(name)
-        settings: Any = next(
-            (kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and is_dataclass(kind)), None
-        )
+        settings: Any = next((kind for kind in (hint, *get_args(hint)) if is_dataclass(kind)), None)
         if settings is not None:
-            kinds, names = get_type_hints(settings), [field.name for field in fields(settings) if field.name in options]
-            keywords[name] = settings(**{field: typed(field, kinds[field]) for field in names})
-            known += [field.name for field in fields(settings)]
+            kinds, names = get_type_hints(settings), [field.name for field in fields(settings)]
+            keywords[name] = settings(**{field: typed(field, kinds[field]) for field in names if field in options})
+            known += names
             continue
         known.append(name)
         if name in options:

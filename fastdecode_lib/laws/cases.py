@@ -67,22 +67,17 @@ def tiny_architecture(family: str, vocabulary: int = 13, max_positions: int = 40
     if family in T5:  # few rows for near distances, so that short sentences reach the last row
         own = {"head_size": 4, "relative_buckets": 8, "relative_distance": 6, "epsilon": 1e-6} | own
         own |= {"gated": mt5, "scaled_output": not mt5}
-    return Architecture(
-        family=family,
-        source_vocabulary=vocabulary,
-        vocabulary=vocabulary,
+    return Architecture.of_marian(
         width=8,
-        encoder_layers=1,
-        decoder_layers=2,
-        encoder_heads=2,
-        decoder_heads=2,
-        encoder_feed_forward=12,
-        decoder_feed_forward=12,
+        feed_forward=12,
+        heads=2,
+        layers=(1, 2),
+        vocabulary=vocabulary,
+        family=family,
         max_positions=max_positions,
         activation={"mbart": "gelu", "m2m_100": "relu", "t5": "relu", "mt5": "gelu_new"}.get(family, "swish"),
         scaled_embeddings=family not in ("mbart", *T5),
         padding=1,
-        shared_embeddings=True,
         tied_output=not mt5,
         **own,
     )

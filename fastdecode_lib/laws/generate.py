@@ -171,10 +171,10 @@ def random_generate_case(seed: int) -> GenerateCase:
     return GenerateCase(seed, kind, module.float() if seed % 2 and kind in FUNCTIONAL else module, settings)
 
 
-def random_custom_generate(seed: int, name: str | None = None) -> hf.CustomGenerate:
+def random_custom_generate(seed: int) -> hf.CustomGenerate:
     """A parallel decoder with random settings that the case of the same seed can run."""
     random = np.random.default_rng((seed, 4))
-    decoder = random_decoder(name or str(random.choice(["jacobi", "gauss_seidel", "hybrid", "window", "auto"])), random)
+    decoder = random_decoder(str(random.choice(["jacobi", "gauss_seidel", "hybrid", "window", "auto"])), random)
     if (drafts := getattr(decoder, "drafts", None)) is not None:
         trees = KINDS[seed % len(KINDS)] in FUNCTIONAL
         possible = [draft for draft in DRAFTS if trees or "|" not in draft]
@@ -213,7 +213,7 @@ def _after_end(case: GenerateCase, tokens: torch.Tensor) -> torch.Tensor:
     return (stopped.cumsum(1) - stopped.long()) > 0
 
 
-def run_law(cases: int, first_seed: int = 0) -> dict[str, Any]:
+def run_law(cases: int, first_seed: int) -> dict[str, Any]:
     """Run the law on random cases; returns a row in the form of `laws.running.run_laws`."""
 
     def on_seed(seed: int) -> None:

@@ -168,12 +168,10 @@ class Lexicon:
                 weights[entry] = max(weights.get(entry, 0.0), 1 / (rank + 1))
         sources, targets = (np.array([entry[i] for entry in weights], dtype=np.int64) for i in (0, 1))
         scores = np.array(list(weights.values()))
-        totals = (
-            np.bincount(sources, scores, minlength=len(source_pieces)) if len(sources) else np.ones(len(source_pieces))
-        )
+        totals = np.bincount(sources, scores, minlength=len(source_pieces))
         return cls.of_entries(sources, targets, scores / totals[sources], len(source_pieces), len(pieces)), always
 
 
-def _chunks(arrays: list[np.ndarray], size: int = 512) -> list[np.ndarray]:
-    """The arrays, `size` at a time, joined."""
-    return [np.concatenate(arrays[start : start + size]) for start in range(0, len(arrays), size)]
+def _chunks(arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """The arrays, 512 at a time, joined."""
+    return [np.concatenate(arrays[start : start + 512]) for start in range(0, len(arrays), 512)]

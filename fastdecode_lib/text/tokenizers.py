@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -66,6 +66,16 @@ class Tokenizer(Protocol):
         """Ids of the target language that are fed after the start symbol; empty for most models."""
 
 
+class NoLanguageIds:
+    """Base of tokenizers whose outputs do not begin with a language: a tag in the source names it, or there is only one."""
+
+    language_ids: ClassVar[frozenset[int]] = frozenset()
+
+    def forced_language(self, target: str | None) -> tuple[int, ...]:
+        """Empty."""
+        return ()
+
+
 def padded(rows: Sequence[Sequence[int] | np.ndarray], padding: int, languages: Direction | None = None) -> Source:
     """Rows of ids as a batch padded on the right."""
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
@@ -89,42 +99,47 @@ def check_texts(texts: Sequence[str]) -> None:
 _TAG = re.compile(r"\s*(>>[^<>\s]+<<|<2[^<>\s]+>)\s*")
 
 
-def split_tag(tags: Mapping[str, str], text: str) -> tuple[str, str]:
-    """The tag at the beginning of a source ("" if there is none) and the text after it."""
-    match = _TAG.match(text)
-    return (match[1], text[match.end() :]) if match and match[1] in tags.values() else ("", text)
+class Tagged:
+    """Base of tokenizers that put a tag before a source; `tags` has that of each target language, if there are any."""
 
+    tags: dict[str, str]
+    directions: tuple[Direction, ...]
+    ordered: bool
 
-def _tag_language(tags: Mapping[str, str], text: str) -> str | None:
-    """The language of the tag at the beginning of a source."""
-    tag, _ = split_tag(tags, text)
-    return next((code for code, language_tag in tags.items() if language_tag == tag), None)
+    def _split_tag(self, text: str) -> tuple[str, str]:
+        """The tag at the beginning of a source ("" if there is none) and the text after it."""
+        match = _TAG.match(text)
+        return (match[1], text[match.end() :]) if match and match[1] in self.tags.values() else ("", text)
 
+    def typed_target(self, text: str) -> str | None:
+        """The language of the tag at the beginning of a source."""
+        typed_tag, _ = self._split_tag(text)
+        return next((code for code, tag in self.tags.items() if tag == typed_tag), None)
 
-def _direction_and_tag(
-    tags: Mapping[str, str], texts: Sequence[str], source: str | None, target: str | None, tokenizer: "Tokenizer"
-) -> tuple[Direction | None, str, list[str]]:
-    """The direction, the tag of its target ("" if the model has none), and the texts without their tags.
+    def _direction_and_tag(
+        self, texts: Sequence[str], source: str | None, target: str | None
+    ) -> tuple[Direction | None, str, list[str]]:
+        """The direction, the tag of its target ("" if the model has none), and the texts without their tags.
 
-    Raises
-    ------
-    UnknownLanguage
-        If no target is given and there are several, or a text begins with the tag of another language.
-    """
-    tagged_texts = [split_tag(tags, text) for text in texts]
-    typed_tags = {tag for tag, _ in tagged_texts if tag}
-    if target is None and len(typed_tags) == 1 and all(tag for tag, _ in tagged_texts):
-        target = next(code for code, tag in tags.items() if tag in typed_tags)
-    languages = None
-    if tokenizer.directions:
-        languages = check_direction(tokenizer.directions, source, target, ordered=tokenizer.ordered)
-    tag = tags[languages[1]] if languages and tags else ""
-    if other_tags := sorted(typed_tags - {tag}):
-        raise UnknownLanguage(
-            f"A source begins with the tag of another language: got {other_tags[0]}, the target is {languages and languages[1]}. "
-            "Leave out the tag, or translate texts of one target at a time."
-        )
-    return languages, tag, [text for _, text in tagged_texts]
+        Raises
+        ------
+        UnknownLanguage
+            If no target is given and there are several, or a text begins with the tag of another language.
+        """
+        tagged_texts = [self._split_tag(text) for text in texts]
+        typed_tags = {tag for tag, _ in tagged_texts if tag}
+        if target is None and len(typed_tags) == 1 and all(tag for tag, _ in tagged_texts):
+            target = next(code for code, tag in self.tags.items() if tag in typed_tags)
+        languages = None
+        if self.directions:
+            languages = check_direction(self.directions, source, target, ordered=self.ordered)
+        tag = self.tags[languages[1]] if languages and self.tags else ""
+        if other_tags := sorted(typed_tags - {tag}):
+            raise UnknownLanguage(
+                f"A source begins with the tag of another language: got {other_tags[0]}, the target is "
+                f"{languages and languages[1]}. Leave out the tag, or translate texts of one target at a time."
+            )
+        return languages, tag, [text for _, text in tagged_texts]
 
 
 @dataclass(frozen=True)
@@ -140,7 +155,7 @@ class InTransformers:
 
 
 @dataclass(frozen=True)
-class MarianText:
+class MarianText(Tagged, NoLanguageIds):
     """A Marian vocabulary over two SentencePiece models, read without transformers.
 
     Ids equal those of `transformers.MarianTokenizer` without sacremoses, with one deliberate difference: text that looks like a
@@ -218,7 +233,7 @@ class MarianText:
     def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
         """Ids of the tag, the pieces and the end of each text."""
         check_texts(texts)
-        languages, tag, texts = _direction_and_tag(self.tags, texts, source, target, self)
+        languages, tag, texts = self._direction_and_tag(texts, source, target)
         unknown, end = self.vocabulary["<unk>"], self.vocabulary["</s>"]
         first = [self.vocabulary[tag]] if tag else []
         rows = [
@@ -226,10 +241,6 @@ class MarianText:
             for row in _split(self.source_pieces, texts)
         ]
         return padded(rows, self.vocabulary.get("<pad>", end), languages)
-
-    def typed_target(self, text: str) -> str | None:
-        """The language of the tag at the beginning of a source."""
-        return _tag_language(self.tags, text)
 
     def output_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """See `Tokenizer.output_ids`."""
@@ -251,15 +262,6 @@ class MarianText:
     def source_tokens(self, ids: Iterable[int]) -> list[str]:
         """The source vocabulary's spelling of each id."""
         return [self._source_pieces_by_id.get(int(i), "<unk>") for i in ids]
-
-    @property
-    def language_ids(self) -> frozenset[int]:
-        """None: the target's tag is in the source."""
-        return frozenset()
-
-    def forced_language(self, target: str | None) -> tuple[int, ...]:
-        """Empty: the target's tag is in the source."""
-        return ()
 
     def in_transformers(self, source: str | None, target: str | None) -> InTransformers:
         """The settings of a direction in transformers."""
@@ -326,7 +328,7 @@ _SOURCE_LANGUAGE = threading.Lock()
 """Lock for setting the source language of a transformers tokenizer, which stores it, and using the tokenizer."""
 
 
-class HuggingFaceText:
+class HuggingFaceText(Tagged):
     """A tokenizer of transformers, for mBART, M2M-100, NLLB, T5 and every other model.
 
     Languages have two letters or the tokenizer's spelling (``de``, ``de_DE``, ``deu_Latn``). If the vocabulary has tags for target
@@ -356,6 +358,9 @@ class HuggingFaceText:
             )
         self.tags = {} if self.codes else _target_tags(self.tokenizer)
         self.instructions = {} if self.tags else _instructions(checkpoint.config)
+        pairs = [(a, b) for a in self.codes for b in self.codes if a != b]
+        self.directions = tuple(pairs or [("any", code) for code in self.tags] or self.instructions)
+        """Every pair of the tokenizer's languages, or those with tags or instructions; empty if there are none."""
         forced = checkpoint.rules.get("forced_bos_token_id")
         self.own_target = next(
             (code for code, token in self.codes.items() if self.id_by_language[token] == forced), None
@@ -366,17 +371,6 @@ class HuggingFaceText:
     def language_ids(self) -> frozenset[int]:
         """Ids of all languages of the tokenizer."""
         return frozenset(self.id_by_language.values())
-
-    @cached_property
-    def directions(self) -> tuple[Direction, ...]:
-        """Every pair of the tokenizer's languages, or those with tags or instructions; empty if there are none."""
-        if self.tags:
-            return tuple(("any", code) for code in self.tags)
-        return tuple((a, b) for a in self.codes for b in self.codes if a != b) or tuple(self.instructions)
-
-    def typed_target(self, text: str) -> str | None:
-        """The language of the tag at the beginning of a source."""
-        return _tag_language(self.tags, text)
 
     def check_variant(self, code: str, which: str) -> None:
         """Check that the model has the script, or the region of Chinese, of a language code.
@@ -412,7 +406,7 @@ class HuggingFaceText:
             languages = check_direction(self.directions, source, target, ordered=False)
             texts = [self.instructions[languages] + text for text in texts]
         if self.tags:
-            languages, tag, texts = _direction_and_tag(self.tags, texts, source, target, self)
+            languages, tag, texts = self._direction_and_tag(texts, source, target)
             texts = [f"{tag} {text}" for text in texts]
         with _SOURCE_LANGUAGE:
             if token is not None:

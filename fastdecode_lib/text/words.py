@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from fastdecode_lib.core import Source
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.store import read_json, read_tensors
 from fastdecode_lib.text.languages import Direction, check_direction
-from fastdecode_lib.text.tokenizers import check_texts, padded
+from fastdecode_lib.text.tokenizers import NoLanguageIds, check_texts, padded
 
 T = TypeVar("T")
 
@@ -155,11 +155,9 @@ class Vocabulary:
         """Every token with its count, as in ``vocabulary.json``."""
         return [list(entry) for entry in zip(self.tokens, self.counts, strict=True)]
 
-    @property
-    def coverage(self) -> float:
-        """The share of the words of the training text that are in the vocabulary."""
-        words = sum(self.counts[len(SPECIAL) :])
-        return words / max(1, words + self.counts[UNKNOWN])
+    def word(self, i: int) -> str:
+        """The word of an id; ``<unk>`` if there is none."""
+        return self.tokens[int(i)] if 0 <= int(i) < len(self.tokens) else SPECIAL[UNKNOWN]
 
     def encode(self, words: Sequence[str]) -> list[int]:
         """Ids of words and the end."""
@@ -172,7 +170,7 @@ class Vocabulary:
 
 
 @dataclass(frozen=True)
-class WordText:
+class WordText(NoLanguageIds):
     """Words of two languages as ids: the `tokenizers.Tokenizer` of a word-based model.
 
     Attributes
@@ -187,25 +185,12 @@ class WordText:
     source: Vocabulary
     target: Vocabulary
     lexicon: Lexicon | None = None
+    ordered: ClassVar[bool] = True
 
     @property
     def directions(self) -> tuple[Direction, ...]:
         """The only direction."""
         return (self.direction,)
-
-    @property
-    def ordered(self) -> bool:
-        """True: there is only one direction."""
-        return True
-
-    @property
-    def language_ids(self) -> frozenset[int]:
-        """None: there is only one language on each side."""
-        return frozenset()
-
-    def forced_language(self, target: str | None) -> tuple[int, ...]:
-        """Empty: the model has only one target language."""
-        return ()
 
     def words(self, text: str) -> list[str]:
         """The words of a source, one for each id of `encode` except the end."""
@@ -223,19 +208,15 @@ class WordText:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of target ids, without unknown words and special ids."""
-        return join_words((self._word(self.target, i) for i in ids if int(i) >= len(SPECIAL)), self.direction[1])
+        return join_words((self.target.word(i) for i in ids if int(i) >= len(SPECIAL)), self.direction[1])
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The target's word of each id, with ``▁`` before it if it begins a word of the text."""
-        return [_piece(self._word(self.target, i), self.direction[1]) for i in ids]
+        return [_piece(self.target.word(i), self.direction[1]) for i in ids]
 
     def source_tokens(self, ids: Iterable[int]) -> list[str]:
         """The source's word of each id, in the form of `pieces`."""
-        return [_piece(self._word(self.source, i), self.direction[0]) for i in ids]
-
-    @staticmethod
-    def _word(side: Vocabulary, i: int) -> str:
-        return side.tokens[int(i)] if 0 <= int(i) < len(side.tokens) else SPECIAL[UNKNOWN]
+        return [_piece(self.source.word(i), self.direction[0]) for i in ids]
 
     def replace_unknown(self, ids: Sequence[int], text: str, alignment: np.ndarray) -> str:
         """Text of target ids in which each ``<unk>`` is replaced by means of the alignment (Jean et al., 2015, sec. 3.3).
@@ -265,7 +246,7 @@ class WordText:
         tokens = []
         for i, weights in zip(ids, alignment, strict=True):
             if int(i) >= len(SPECIAL):
-                tokens.append(self._word(self.target, i))
+                tokens.append(self.target.word(i))
             elif int(i) == UNKNOWN and words:
                 tokens.append(self._translation(words[int(np.argmax(weights[:-1]))]))
         return join_words(tokens, self.direction[1])
@@ -430,13 +411,11 @@ class LanguageText:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids with unknown words, without the other special ids."""
-        return join_words(
-            (WordText._word(self.vocabulary, i) for i in ids if int(i) not in (END, START)), self.language
-        )
+        return join_words((self.vocabulary.word(i) for i in ids if int(i) not in (END, START)), self.language)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The word of each id, with ``▁`` before it if it begins a word of the text."""
-        return [_piece(WordText._word(self.vocabulary, i), self.language) for i in ids]
+        return [_piece(self.vocabulary.word(i), self.language) for i in ids]
 
     def save(self, folder: Path) -> None:
         """Write ``vocabulary.json``."""

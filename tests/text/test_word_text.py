@@ -73,7 +73,6 @@ def test_a_vocabulary_is_counted() -> None:
     vocabulary = Vocabulary.count(sentences, 5)
     assert vocabulary.tokens == ("</s>", "<unk>", "<s>", "b", "a")
     assert vocabulary.counts == (3, 2, 3, 3, 2)
-    assert vocabulary.coverage == 5 / 7
     assert vocabulary.encode(["a", "x", JOINED + "b", "b"]) == [4, UNKNOWN, 3, 3, END]
     assert len(Vocabulary.count(sentences, 100).tokens) == 7
     for wrong in (3, 0):

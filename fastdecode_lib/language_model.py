@@ -55,8 +55,6 @@ class LanguageModel:
         return constraints_of(
             self.name,
             self.checkpoint.config,
-            language=(),
-            language_ids=frozenset(),
             vocabulary=self.network.outputs[0].vocabulary,
             room=self.network.max_target,
         )

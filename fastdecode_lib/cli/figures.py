@@ -96,11 +96,11 @@ def _draw_passes(traces: Mapping[str, Any], folder: Path, browser: bool) -> list
     import ddgviz
 
     suffixes = ("svg", "html", "tex", "json", *(("pdf", "png") if browser else ()))
-    paths = [folder / f"{stem}.{suffix}" for stem in traces for suffix in suffixes]
-    for path in paths:
-        ddgviz.save(traces[path.name.removesuffix(path.suffix)], path)
+    traces_by_path = {folder / f"{stem}.{suffix}": trace for stem, trace in traces.items() for suffix in suffixes}
+    for path, trace in traces_by_path.items():
+        ddgviz.save(trace, path)
         print(path)
-    return paths
+    return list(traces_by_path)
 
 
 def _write_index(folder: Path, paths: Sequence[Path]) -> Path:
@@ -118,9 +118,7 @@ def _write_index(folder: Path, paths: Sequence[Path]) -> Path:
         "<!doctype html>",
         '<html lang="en"><meta charset="utf-8">',
         f"<title>{len(forms)} figures and tables</title>",
-    ]
-    lines += [
-        "<style>body{font:14px system-ui;max-width:900px;margin:24px auto;padding:0 16px}img{max-width:100%}</style>"
+        "<style>body{font:14px system-ui;max-width:900px;margin:24px auto;padding:0 16px}img{max-width:100%}</style>",
     ]
     for name, suffixes in sorted(forms.items()):
         links = " ".join(f'<a href="{quote(name)}.{suffix}">.{suffix}</a>' for suffix in sorted(set(suffixes)))

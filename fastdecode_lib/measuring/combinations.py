@@ -27,10 +27,6 @@ def named(decoder: str, projection: str, precision: str) -> str:
     return f"{decoder} + {projection} + {precision}"
 
 
-PLAIN = named("greedy", "exact", "float32")
-"""The combination that all are compared with."""
-
-
 @dataclass(frozen=True)
 class Combination:
     """A decoder with a projection in a precision, by name, and the session that runs it; None if it is `refused` for a reason."""

@@ -48,8 +48,7 @@ class Job:
 
     def __call__(self, task: "Task") -> list[dict[str, Any]]:
         """Counts and output of each sentence of a task."""
-        frame = count(_session(self, task.method), task.texts)[list(COLUMNS)]
-        return [{name: _to_json(value) for name, value in row.items()} for row in frame.to_dict("records")]
+        return count(_session(self, task.method), task.texts)[list(COLUMNS)].to_dict("records")
 
 
 @dataclass(frozen=True)
@@ -219,10 +218,6 @@ def _key(job: Job, method: Method, texts: Sequence[str]) -> str:
     """The file name of a task: a hash of everything that determines its rows."""
     inputs = [job.fitted, job.settings, job.direction, job.limits, method, list(texts)]
     return hashlib.sha256(json.dumps(inputs, ensure_ascii=False).encode()).hexdigest()[:24]
-
-
-def _to_json(value: Any) -> Any:
-    return list(map(int, value)) if isinstance(value, tuple) else value.item() if hasattr(value, "item") else value
 
 
 @lru_cache(maxsize=2)

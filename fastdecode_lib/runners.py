@@ -12,7 +12,7 @@ from fastdecode_lib import registry
 from fastdecode_lib.checkpoints.recurrent import RECURRENT
 from fastdecode_lib.checkpoints.transformer import TRANSFORMERS
 from fastdecode_lib.core import Source
-from fastdecode_lib.drafts.finding import cache_folder
+from fastdecode_lib.drafts.finding import directions_with_tables
 from fastdecode_lib.loading import PRECISIONS, TranslationModel, check_loaded, load
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.referee import System, measure, ratio_of
@@ -241,9 +241,8 @@ class Runner:
     def _has_lexicon(self) -> bool:
         """Whether there are candidate lists, from the checkpoint's lexicon or from draft tables."""
         checkpoint = self.model.checkpoint
-        places = Path(checkpoint.folder) / "draft-tables", cache_folder(checkpoint.fingerprint)
-        tables = (table for place in places for table in place.glob("*.safetensors"))
-        return getattr(self.model.tokenizer, "lexicon", None) is not None or any(tables)
+        tables = directions_with_tables(Path(checkpoint.folder), checkpoint.fingerprint)
+        return getattr(self.model.tokenizer, "lexicon", None) is not None or bool(tables)
 
     def _numbers(self) -> dict[str, tuple[str, ...]]:
         """The engines that run this model on its device, and the dtypes or precisions of each."""

@@ -87,7 +87,9 @@ def write_json(options: argparse.Namespace, rows: list[dict[str, Any]], provenan
         write_table(options.json, rows, provenance)
 
 
-PICTURES = ("svg", "pdf", "png", "gif", "tex", "html", "graphml", "gexf")
+PARTIAL = ("svg", "pdf", "png", "gif", "tex")
+"""Formats of pictures that can show a part of a trace."""
+PICTURES = (*PARTIAL, "html", "graphml", "gexf")
 """Formats that ddgviz.save writes for one sentence, besides the trace itself."""
 
 

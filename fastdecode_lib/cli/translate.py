@@ -4,13 +4,9 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from fastdecode_lib.cli.common import PICTURES, UsageError, load, read_lines, write_json
-
-PARTS = 5
-"""Number of formats, the first of `PICTURES`, that can show a part of a trace."""
+from fastdecode_lib.cli.common import PARTIAL, PICTURES, UsageError, load, read_lines, write_json
 
 
 def _part(typed: str) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -133,7 +129,7 @@ def _check_options(options: argparse.Namespace) -> None:
         raise UsageError(
             "A picture or trace shows one sentence: got --file with one. Give the sentence itself instead."
         )
-    if options.part and not any(getattr(options, kind) for kind in PICTURES[:PARTS]):
+    if options.part and not any(getattr(options, kind) for kind in PARTIAL):
         raise UsageError("--part draws a part of a picture: got it without one. Add --svg FILE.")
     if options.theme and not pictures:
         raise UsageError("--theme is a picture's: got it without one. Add --svg FILE.")
@@ -143,12 +139,11 @@ def _draw(options: argparse.Namespace, trace: Any) -> None:
     """Write the pictures of a trace, and the trace itself if --trace names a file."""
     from fastdecode_lib.store import write_text
 
-    for path in _pictures(options):
-        from ddgviz.export import PICTURES as PARTLY
-        from ddgviz.export import save
+    for kind in PICTURES:
+        if path := getattr(options, kind):
+            from ddgviz.export import save
 
-        part = options.part if Path(path).suffix.lower() in PARTLY else None
-        save(trace, path, options.theme or "light", window=part)
+            save(trace, path, options.theme or "light", window=options.part if kind in PARTIAL else None)
     if options.trace:
         write_text(options.trace, trace.to_json() + "\n")
 

@@ -18,7 +18,6 @@ from fastdecode_lib.core import Constraints, Source, optional
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.store import atomic_folder, user_cache
 
-BASELINES = ("hf", "ctranslate2")
 CTRANSLATE2_FAMILIES = ("marian", "mbart", "m2m_100")
 """Families whose tokens are compared with CTranslate2's in tests."""
 
@@ -38,7 +37,7 @@ def baseline(name: str, model: TranslationModel, constraints: Constraints, threa
     """
     makers = {"hf": _huggingface, "ctranslate2": _ctranslate2}
     if name not in makers:
-        raise ValueError(f"Unknown baseline: got {name!r}. Use one of {', '.join(BASELINES)}.")
+        raise ValueError(f"Unknown baseline: got {name!r}. Use one of {', '.join(makers)}.")
     if constraints.exact_length is not None:
         raise ValueError(
             f"Baselines cannot decode to an exact length: got exact_length={constraints.exact_length}. Leave out one of the two."

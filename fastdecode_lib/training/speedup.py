@@ -3,7 +3,7 @@
 import hashlib
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,8 @@ from fastdecode_lib.translation import Session
 if TYPE_CHECKING:
     import pandas as pd
 
+Say = Callable[[str], None]
+"""Takes a note on what was made."""
 LEAST = 50
 """Fewest sentences: a fifth of them is for measuring, the others are for the draft table."""
 MEASURED = 200
@@ -177,10 +179,16 @@ def speedup(
     plain = Session.of(next(iter(models.values())), source, target, "greedy", **limits)
     fitted, held_out = _split(plain, sentences)
     notes: list[str] = []
+
+    def say(note: str) -> None:
+        notes.append(note)
+        if progress:
+            print(f"fastdecode: {note}", file=sys.stderr)
+
     seconds = seconds_each(plain, held_out[:64], 64, threads)
-    _make_table(plain, fitted, held_out, TABLE * 60 * minutes / seconds, notes, progress)
+    _make_table(plain, fitted, held_out, TABLE * 60 * minutes / seconds, say, progress)
     if batch == 1:
-        _make_head(plain, fitted, minutes, notes, seed, progress)
+        _make_head(plain, fitted, minutes, say, seed, progress)
     single = seconds if batch > 1 else seconds_each(plain, held_out[:16], 1, threads)
     sample = spread_over(held_out, max(LEAST_MEASURED, min(MEASURED, int(MEASURING * 60 * minutes / ROUNDS / single))))
     shared = {"batch": batch, "threads": threads, "near": near, "seed": seed, "progress": progress, **limits}
@@ -236,24 +244,17 @@ def _split(session: Session, sentences: Sequence[str]) -> tuple[list[str], list[
     return [text for text in texts if text not in held_out_set], held_out
 
 
-def _say(notes: list[str], note: str, progress: bool) -> None:
-    notes.append(note)
-    if progress:
-        print(f"fastdecode: {note}", file=sys.stderr)
-
-
 def _make_table(
-    session: Session, fitted: Sequence[str], held_out: Sequence[str], limit: float, notes: list[str], progress: bool
+    session: Session, fitted: Sequence[str], held_out: Sequence[str], limit: float, say: Say, progress: bool
 ) -> None:
     """Count a draft table of as many sentences as there is time for; save it if it drafts better than the present one."""
-    texts = spread_over(
-        fitted, 2 ** max(8, int(np.log2(max(limit, 1))))
-    )  # a power, so that a rerun finds its translations
+    number = 2 ** max(8, int(np.log2(max(limit, 1))))  # a power, so that a rerun finds its translations
+    texts = spread_over(fitted, number)
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
     fingerprint = session.model.checkpoint.fingerprint
     present = session.model.files(session.source, session.target, session.constraints.end, lambda name: None).table()
     if present is not None and present.about.get("text") == digest:
-        _say(notes, "the draft table of this text is at hand", progress)
+        say("the draft table of this text is at hand")
         return
     min_count = 3 if len(texts) >= 1_000 else 2
     folder = speedups_folder(fingerprint) / "translations"
@@ -266,20 +267,16 @@ def _make_table(
 
     ours, theirs = passes(new_table), passes(present) if present is not None else None
     if theirs is not None and theirs <= ours:
-        _say(
-            notes,
+        say(
             f"the draft table at hand is kept: {theirs} passes with it on held-out sentences, {ours} with one counted on "
-            f"{len(texts)} of yours",
-            progress,
+            f"{len(texts)} of yours"
         )
         return
     new_table.save(default_path(session))
-    _say(notes, f"a draft table of {len(texts)} sentences: {default_path(session)}", progress)
+    say(f"a draft table of {len(texts)} sentences: {default_path(session)}")
 
 
-def _make_head(
-    session: Session, fitted: Sequence[str], minutes: float, notes: list[str], seed: int, progress: bool
-) -> None:
+def _make_head(session: Session, fitted: Sequence[str], minutes: float, say: Say, seed: int, progress: bool) -> None:
     """Train a draft head if there is none and the minutes are enough for one."""
     from fastdecode_lib.training.draft_heads import RECIPE, make_head
 
@@ -289,11 +286,7 @@ def _make_head(
         return
     texts = spread_over(fitted, HEAD_SENTENCES)
     if len(texts) < 20 * RECIPE.held_out:
-        _say(
-            notes,
-            f"no draft head: it needs {20 * RECIPE.held_out} sentences to learn from, {len(texts)} are left",
-            progress,
-        )
+        say(f"no draft head: it needs {20 * RECIPE.held_out} sentences to learn from, {len(texts)} are left")
         return
     folder = speedups_folder(fingerprint) / "head"
 
@@ -305,8 +298,8 @@ def _make_head(
     updates = int(HEAD * 60 * minutes / seconds) // HEAD_UPDATES * HEAD_UPDATES  # in steps, so that a rerun goes on
     if updates < HEAD_UPDATES:
         needed = HEAD_UPDATES * seconds / HEAD / 60
-        _say(notes, f"no draft head: training one takes about --minutes {np.ceil(needed):.0f}", progress)
+        say(f"no draft head: training one takes about --minutes {np.ceil(needed):.0f}")
         return
     updates = min(updates, RECIPE.updates)
     trained(texts, updates, folder).save(head_path(fingerprint))
-    _say(notes, f"a draft head of {updates} updates: {head_path(fingerprint)}", progress)
+    say(f"a draft head of {updates} updates: {head_path(fingerprint)}")

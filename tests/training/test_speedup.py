@@ -97,11 +97,11 @@ def test_a_head_is_trained_where_the_minutes_allow_it(marian_folder: Path, monke
     monkeypatch.setattr(draft_heads, "RECIPE", replace(draft_heads.RECIPE, held_out=2))
     session = Session.of(fastdecode_lib.load(str(marian_folder)), "en", "de", "greedy")
     notes: list[str] = []
-    module._make_head(session, TEXTS[:50], 10, notes, 0, False)
+    module._make_head(session, TEXTS[:50], 10, notes.append, 0, False)
     assert trained == [(40, 2)] and notes == ["no draft head: training one takes about --minutes 125"]
-    module._make_head(session, TEXTS[:50], 260, notes, 0, False)
+    module._make_head(session, TEXTS[:50], 260, notes.append, 0, False)
     assert trained[2:] == [(50, 600), (-1, -1)] and "a draft head of 600 updates" in notes[-1]
-    module._make_head(session, TEXTS[:30], 260, notes, 0, False)
+    module._make_head(session, TEXTS[:30], 260, notes.append, 0, False)
     assert len(trained) == 4 and "it needs 40 sentences to learn from, 30 are left" in notes[-1]
 
 

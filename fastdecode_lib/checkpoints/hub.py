@@ -37,7 +37,9 @@ def find_checkpoint(name: str | Path, revision: str | None = None) -> Checkpoint
     folder = _find_folder(str(name), revision)
     config_file = folder / "config.json"
     if not config_file.is_file():
-        raise CheckpointError(f"{folder.absolute()} is no checkpoint: it has no config.json. Give a Hugging Face model directory.")
+        raise CheckpointError(
+            f"{folder.absolute()} is no checkpoint: it has no config.json. Give a Hugging Face model directory."
+        )
     if lacks_safetensors(folder):
         folder = converted(folder)
     config = read_json(config_file, error=CheckpointError)

@@ -216,7 +216,8 @@ class Together(ipywidgets.VBox):
 def _sentence(row: dict[str, Any]) -> str:
     kept = "every token greedy decoding's" if row["kept"] == 1 else f"{row['kept']:.0%} of the tokens greedy decoding's"
     name = "Greedy decoding" if row["width"] == 1 else f"A window of {row['width']}"
-    return f"{name}, {row['projection']}: {row['passes']} passes, {row['speedup']:.2f} times as fast, {kept}."
+    speedup = f"{row['speedup']:.2f} times as fast ({row['speedup_low']:.2f} to {row['speedup_high']:.2f})"
+    return f"{name}, {row['projection']}: {row['passes']} passes, {speedup}, {kept}."
 
 
 def together(runner: Weigher, text: str = FIRST, *, start: bool = True) -> Together:

@@ -278,8 +278,8 @@ class Session:
         if not cut:
             return ""
         return (
-            f"{cut} output(s) reached the longest length, {limit} tokens, and may be cut short. Raise max_length, or split the "
-            "source."
+            f"{cut} output{'s' * (cut > 1)} reached the longest length, {limit} tokens, and may be cut short. Allow more "
+            "(max_length=N, --max-length N), or split the source."
         )
 
     @classmethod

@@ -1,7 +1,9 @@
 """The command line: one clear message and exit status 2 for anything that cannot be done, never a traceback."""
 
 import argparse
+import difflib
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,7 +28,11 @@ from fastdecode_lib.cli.examples import epilog
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message[:1].upper()}{message[1:]}. See {self.prog} --help.")
+        hint = ""
+        if wrong := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
+            close = difflib.get_close_matches(wrong[1], re.findall(r"[\w-]+", wrong[2]), n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise UsageError(f"{message[:1].upper()}{message[1:]}.{hint} See {self.prog} --help.")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Options and no unknown arguments: a command refuses them itself, so that the error names its own help."""

@@ -41,7 +41,7 @@ def corpus_folder(data: str | Path | None = None) -> Path:
     if not name:
         raise CorpusNotFound(
             "This needs the corpus, and no folder was named. Pass --data DIR or set FASTDECODE_DATA=DIR; DIR holds "
-            "tatoeba/train.en-de.tsv.gz and its siblings."
+            "tatoeba/train.en-de.tsv.gz and its siblings. Commands with --source FILE read your own sentences instead."
         )
     folder = Path(name).expanduser()
     if not folder.is_dir():

@@ -173,8 +173,10 @@ def speedup(
     ValueError
         If there are too few sentences, or the model cannot be decoded greedily in that direction.
     """
-    if not 0 < near <= 1 or not minutes > 0:
-        raise ValueError(f"near is a share, and minutes are above 0: got {near} and {minutes}. Leave them out.")
+    if not 0 < near <= 1:
+        raise ValueError(f"near is a share above 0, 1 at most: got {near}. Leave it out for 0.95.")
+    if not minutes > 0:
+        raise ValueError(f"minutes are above 0: got {minutes}. Half an hour is enough for a head.")
     models = _models(model if isinstance(model, str) else str(model.checkpoint.folder), model)
     plain = Session.of(next(iter(models.values())), source, target, "greedy", **limits)
     fitted, held_out = _split(plain, sentences)

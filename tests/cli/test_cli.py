@@ -475,6 +475,7 @@ def test_a_broken_law_is_status_1(capsys: pytest.CaptureFixture[str], monkeypatc
         (("list", "all"), ("There are decoders, projections, models", "'all'")),
         (("experiment",), ("needs a name", "fastdecode experiment --list")),
         (("experiment", "start"), ("Unknown experiment", "'start'", "Did you mean 'start_here'")),
+        (("translat", "Hello."), ("invalid choice: 'translat'", "Did you mean 'translate'?")),
         (("experiment", "start_here", "--scale", "huge"), ("Unknown scale", "'huge'", "tiny, laptop, paper")),
         (("experiment", "--list", "nothing"), ("Unknown stem", "'nothing'", "fastdecode experiment --list")),
         (("check", "--cases", "0"), ("--cases must be at least 1", "got 0", "Use --cases 50")),
@@ -632,7 +633,7 @@ def test_outputs_are_verified(
 def test_an_output_that_is_cut_is_said() -> None:
     from fastdecode_lib import load, translate
 
-    with pytest.warns(UserWarning, match=r"1 output\(s\) reached the longest length, 3 tokens, .* Raise max_length"):
+    with pytest.warns(UserWarning, match=r"1 output reached the longest length, 3 tokens, .* Allow more"):
         translate(load("tatoeba-small", device="cpu"), "The train is late.", source="en", target="de", max_length=3)
 
 
@@ -655,7 +656,7 @@ def run(*arguments: object, **settings: Any) -> subprocess.CompletedProcess[str]
 def test_process_translates_a_pipe(model: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     text = SENTENCES["de"][0]
     done = run("translate", "--file", "-", *model, "--from", "de", "--to", "en", input=f"{text}\n\n")
-    note = "fastdecode: 1 output(s) reached the longest length, 23 tokens, and may be cut short."
+    note = "fastdecode: 1 output reached the longest length, 23 tokens, and may be cut short."
     assert done.returncode == 0 and (not done.stderr or (note in done.stderr and done.stderr.count("\n") == 1))
     assert done.stdout == succeed(capsys, "translate", text, *model, "--from", "de", "--to", "en") + "\n"
 

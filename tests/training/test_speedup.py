@@ -132,8 +132,8 @@ def test_what_cannot_be_done_says_so(marian_folder: Path, capsys: pytest.Capture
         ("one text", {}, "needs many sentences: got one text"),
         (TEXTS[:9] * 9, {}, r"got \d different sentences with content that fit the model. Give at least 50"),
         (TEXTS, {"target": "xx"}, "Unknown target language: got 'xx'"),
-        (TEXTS, {"near": 95}, "near is a share, and minutes are above 0: got 95 and"),
-        (TEXTS, {"minutes": 0}, "got 0.95 and 0"),
+        (TEXTS, {"near": 95}, "near is a share above 0, 1 at most: got 95"),
+        (TEXTS, {"minutes": 0}, "minutes are above 0: got 0"),
     ):
         with pytest.raises(ValueError, match=problem):
             fastdecode_lib.speedup(str(marian_folder), texts, **ASKED | options)

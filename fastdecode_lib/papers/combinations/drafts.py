@@ -20,7 +20,7 @@ from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, table_of
 from fastdecode_lib.papers.shared.grown import grown, grown_head, grown_table
 from fastdecode_lib.papers.shared.random_models import OPUS
-from fastdecode_lib.papers.shared.rows import bootstrapped, median, speedup_of
+from fastdecode_lib.papers.shared.rows import bootstrapped, keyed, median, speedup_of
 from fastdecode_lib.projections.quantised import Quantised
 from fastdecode_lib.text.corpus import join_pairs, spread_over
 from fastdecode_lib.text.sentences import TECHNICAL, own_pairs
@@ -54,10 +54,7 @@ def drafts(run: CorpusRun) -> pd.DataFrame:
             counts, greedy_counts = count(session, sentences), greedy[set_name]
             rows.append(
                 {
-                    "name": f"{draft}, {width}, {set_name}",
-                    "draft": draft,
-                    "width": width,
-                    "set": set_name,
+                    **keyed(draft=draft, width=width, set=set_name),
                     "sentences": len(sentences),
                     "identical": float((counts["ids"] == greedy_counts["ids"]).mean()),
                     "passes": int(counts["passes"].sum()),
@@ -158,9 +155,7 @@ def draft_time(run: CorpusRun) -> pd.DataFrame:
                 sessions[draft, width, "quantised"] = replace(session, projection=lossless, projection_name="quantised")
         for set_name in TIMED_SETS:
             keys = {"shape": shape, "precision": precision, "set": set_name}
-            for row in _timed(sessions, spread_over(texts[set_name], amount.sentences), amount, run):
-                name = ", ".join((*keys.values(), row["draft"], str(row["width"]), row["projection"]))
-                rows.append({"name": name} | keys | row)
+            rows += _timed(keys, sessions, spread_over(texts[set_name], amount.sentences), amount, run)
     return table_of(
         rows,
         run,
@@ -178,7 +173,11 @@ def as_predicted(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _timed(
-    sessions: Mapping[tuple[str, int, str], Session], texts: Sequence[str], amount: Amount, run: Run
+    keys: dict[str, str],
+    sessions: Mapping[tuple[str, int, str], Session],
+    texts: Sequence[str],
+    amount: Amount,
+    run: Run,
 ) -> list[dict[str, Any]]:
     """A row for each session, timed in turns; the first is the baseline."""
     greedy, *_ = sessions.values()
@@ -195,9 +194,7 @@ def _timed(
     base, greedy_counts = timings[0], counts[0]
     return [
         {
-            "draft": draft,
-            "width": width,
-            "projection": projection,
+            **keyed(**keys, draft=draft, width=width, projection=projection),
             "sentences": len(texts),
             "identical": m.agreement(base),
             "tokens_per_pass": float(greedy_counts["passes"].sum() / counted["passes"].sum()),

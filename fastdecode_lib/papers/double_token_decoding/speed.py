@@ -30,6 +30,7 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
 )
 from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, table_of
+from fastdecode_lib.papers.shared.rows import keyed
 
 RUNS = {Scale.TINY: 3, Scale.LAPTOP: 7, Scale.PAPER: 15}
 BEAMS = {Scale.TINY: (1, 2), Scale.LAPTOP: (1, 2, 3, 5, 10, 20), Scale.PAPER: (1, 2, 3, 4, 5, 7, 10, 15, 20)}
@@ -74,9 +75,7 @@ def sizes(run: Run) -> pd.DataFrame:
         measured = forced_pair(geometry, BEAM, 1, RUNS[run.scale], run.seed, shallow=True)
         for system, values in zip(systems, measured, strict=True):
             row = {
-                "name": f"{name}, {system}",
-                "size": name,
-                "system": system,
+                **keyed(size=name, system=system),
                 "width": geometry.width,
                 "vocabulary": geometry.vocabulary,
                 "tokens": geometry.tokens,

@@ -35,7 +35,7 @@ from fastdecode_lib.papers.shared.projection_runs import (
     reaching,
 )
 from fastdecode_lib.papers.shared.rivals import JUDGED_ON, rival_settings
-from fastdecode_lib.papers.shared.rows import median, ratio_of, speedup_of
+from fastdecode_lib.papers.shared.rows import keyed, median, ratio_of, speedup_of
 from fastdecode_lib.projections.ann_indexes import Fgd
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.quantised import Quantised
@@ -249,7 +249,7 @@ def table6(run: CorpusRun) -> pd.DataFrame:
             measured = {method: gap(missing) for method in printed}
         for method, row in measured.items():
             paper = dict(zip(("paper_speedup", "paper_perplexity"), printed.get(method, (None, None)), strict=True))
-            rows.append({"name": f"{name}, {method}", "set": name, "method": method} | row | paper)
+            rows.append(keyed(set=name, method=method) | row | paper)
     frame = table_on(rows, run, trained_of(chen_2019.TABLE_6, run))
     frame.attrs["provenance"] |= {"baseline": "numpy's product of the matrix with one vector, and its softmax"}
     return frame

@@ -36,6 +36,7 @@ from fastdecode_lib.papers.shared.projection_runs import (
     timed_settings,
 )
 from fastdecode_lib.papers.shared.rivals import JUDGED_ON, Family, rival_settings, tuned
+from fastdecode_lib.papers.shared.rows import keyed
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.learning_to_screen import Learning, Reading
 
@@ -219,8 +220,7 @@ def _chosen_settings(frame: pd.DataFrame, printed: dict[str, dict[str, tuple[flo
         extra.append(BASELINE)
         for method in (*methods, *(extra if printed is chen_2019.TABLE_2 else ())):
             speedup, at_1, at_5 = methods.get(method, (None, *methods["screened"][1:]))
-            row: dict[str, Any] = {"name": f"{name}, {method}", "set": name, "method": method}
-            row |= {"paper_speedup": speedup}
+            row = keyed(set=name, method=method) | {"paper_speedup": speedup}
             if method in methods:
                 row |= {"paper_p_at_1": at_1, "paper_p_at_5": at_5}
             kind, _, any_precision = method.partition(", ")

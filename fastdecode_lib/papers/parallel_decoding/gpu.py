@@ -21,7 +21,7 @@ from fastdecode_lib.papers.parallel_decoding.printed import GREEDY, HGJ3, PGJ3, 
 from fastdecode_lib.papers.run import DeviceRun, Scale, experiment, table_of
 from fastdecode_lib.papers.shared.grown import grown_on_torch
 from fastdecode_lib.papers.shared.random_models import TOY, random_network
-from fastdecode_lib.papers.shared.rows import median, ratio_of
+from fastdecode_lib.papers.shared.rows import keyed, median, ratio_of
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.translation import Session
@@ -124,10 +124,7 @@ def _decoded(name: str, model: TranslationModel, size: Size, run: DeviceRun) -> 
         greedy, plain_greedy = timings_by_key[kind, GREEDY], timings_by_key[KINDS[0], GREEDY]
         rows.append(
             {
-                "name": f"{name}, {kind}, {decoder}",
-                "shape": name,
-                "kernels": kind,
-                "decoder": decoder,
+                **keyed(shape=name, kernels=kind, decoder=decoder),
                 "sentences": len(sources),
                 "passes": passes[decoder],
                 "milliseconds": 1000 * median(m) / len(sources),

@@ -11,6 +11,11 @@ from fastdecode_lib.measuring.referee import ratio_of as ratio_of
 from fastdecode_lib.trace import Trace
 
 
+def keyed(**keys: Any) -> dict[str, Any]:
+    """What a row is of: its keys, behind a ``name`` that lists their values."""
+    return {"name": ", ".join(map(str, keys.values())), **keys}
+
+
 def speedup_of(base: Measurement, m: Measurement, seed: int = 0) -> dict[str, Any]:
     """Speedup of a measurement over its baseline, with the interval, and whether the times of either were noisy."""
     return {**ratio_of("speedup", base.seconds, m.seconds, seed), "noisy": noisy(base, m)}

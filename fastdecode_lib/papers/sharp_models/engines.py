@@ -25,7 +25,7 @@ from fastdecode_lib.measuring.referee import NO_SOURCE, System, measure, noisy
 from fastdecode_lib.measuring.widths import pass_cost
 from fastdecode_lib.papers.run import CorpusRun, ModelRun, Run, Scale, ThreadedRun, experiment, table_of
 from fastdecode_lib.papers.shared.random_models import OPUS, TOY, random_checkpoint
-from fastdecode_lib.papers.shared.rows import median, ratio_of, width_rows
+from fastdecode_lib.papers.shared.rows import keyed, median, ratio_of, width_rows
 from fastdecode_lib.papers.sharp_models.ctranslate2_worker import BACKENDS, NotComputed, Worker
 from fastdecode_lib.text.corpus import shuffled
 from fastdecode_lib.text.sentences import own_pairs
@@ -210,9 +210,7 @@ def _step_row(geometry: Geometry, m: Measurement, times: dict[str, Measurement],
     limit = geometry.constraints.limit
     steps, compiled_steps = (sum(min(len(output) + 1, limit) for output in each.outputs) for each in (m, compiled))
     return {
-        "name": f"{geometry.name}, {m.name}",
-        "geometry": geometry.name,
-        "system": m.name,
+        **keyed(geometry=geometry.name, system=m.name),
         "ms_per_step": 1000 * median(m) / steps,
         "ms_per_sentence": 1000 * median(m) / len(geometry.sources),
         "steps": steps,

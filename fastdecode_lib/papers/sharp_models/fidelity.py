@@ -10,6 +10,7 @@ from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
 from fastdecode_lib.measuring.comparing import largest_margin
 from fastdecode_lib.measuring.quality import quality, same_share, signatures
 from fastdecode_lib.papers.run import CorpusRun, ModelRun, Scale, experiment, table_of
+from fastdecode_lib.papers.shared.rows import keyed
 from fastdecode_lib.papers.sharp_models.engines import SMALL
 from fastdecode_lib.text.corpus import DIRECTIONS, Pair, shuffled
 from fastdecode_lib.text.sentences import own_pairs
@@ -62,9 +63,7 @@ def precisions(run: ModelRun) -> pd.DataFrame:
                 exact, exact_bleu, exact_chrf = outputs, bleu, chrf
             rows.append(
                 {
-                    "name": f"{'-'.join(direction)}, {precision}",
-                    "direction": "-".join(direction),
-                    "precision": precision,
+                    **keyed(direction="-".join(direction), precision=precision),
                     "set": set_name,
                     "sentences": len(texts),
                     "agreement": same_share(outputs, exact),

@@ -18,7 +18,7 @@ from fastdecode_lib.papers.shared.batches import batch_system, batches, decoded
 from fastdecode_lib.papers.shared.contexts_of import Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import FIRST_ROUND, GRIDS, extra_bytes, precision_judge, reaching
 from fastdecode_lib.papers.shared.rivals import JUDGED_ON, rival_settings
-from fastdecode_lib.papers.shared.rows import median, speedup_of
+from fastdecode_lib.papers.shared.rows import keyed, median, speedup_of
 from fastdecode_lib.papers.vocabulary_clusters.tables import (
     NAME,
     PROTOCOLS,
@@ -194,9 +194,7 @@ def step_share(run: CorpusRun) -> pd.DataFrame:
             share = median(call_times) / median(decoding_times)
             rows.append(
                 {
-                    "name": f"{protocol}, {name}",
-                    "protocol": protocol,
-                    "method": name,
+                    **keyed(protocol=protocol, method=name),
                     "share": share,
                     "most": 1 / (1 - share) if share < 1 else None,
                     "noisy": noisy(call_times, decoding_times),

@@ -16,7 +16,7 @@ from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, gap
 from fastdecode_lib.papers.shared.contexts_of import Situation, arrays, situation
 from fastdecode_lib.papers.shared.projection_runs import EXACT, K, numpy_system, projection_system
-from fastdecode_lib.papers.shared.rows import median, speedup_of
+from fastdecode_lib.papers.shared.rows import keyed, median, speedup_of
 from fastdecode_lib.papers.vocabulary_clusters import printed
 from fastdecode_lib.papers.vocabulary_clusters.tables import table_on
 from fastdecode_lib.projections.active_sets import ActiveSets
@@ -177,9 +177,7 @@ def _zcode_rows(model: str, weight: np.ndarray, bias: np.ndarray, hidden: np.nda
     timings = run.measure(systems, vectors, runs=2 if run.tiny else 5)
     return [
         {
-            "name": f"{model}, {m.name}",
-            "model": model,
-            "method": m.name,
+            **keyed(model=model, method=m.name),
             "microseconds": 1e6 * median(m) / len(vectors),
             **speedup_of(timings[0], m, run.seed),
             "seconds": m.seconds.tolist(),

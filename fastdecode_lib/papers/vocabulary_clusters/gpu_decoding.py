@@ -19,7 +19,7 @@ from fastdecode_lib.papers.run import DeviceRun, Scale, experiment, table_of
 from fastdecode_lib.papers.shared.batches import batch_system, batches, rows_of
 from fastdecode_lib.papers.shared.grown import grown_on_torch
 from fastdecode_lib.papers.shared.projection_runs import Captured
-from fastdecode_lib.papers.shared.rows import median, speedup_of
+from fastdecode_lib.papers.shared.rows import keyed, median, speedup_of
 from fastdecode_lib.papers.vocabulary_clusters import printed
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.screens import Screen, load_screens
@@ -82,9 +82,7 @@ def gpu_decoding(run: DeviceRun) -> pd.DataFrame:
             batch_system(m.name, model.network, decoder, active, constraints).decode(parts[0])
             rows.append(
                 {
-                    "name": f"{protocol}, {m.name}",
-                    "protocol": protocol,
-                    "method": m.name,
+                    **keyed(protocol=protocol, method=m.name),
                     "sentences": len(exact),
                     "active": float(np.concatenate(active.captured).mean()) / size.vocabulary,
                     "milliseconds": 1000 * median(m) / len(exact),

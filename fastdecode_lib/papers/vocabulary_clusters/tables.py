@@ -24,7 +24,7 @@ from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, table_o
 from fastdecode_lib.papers.shared.batches import batch_system, batches, decoded
 from fastdecode_lib.papers.shared.contexts_of import MODELS, Situation, arrays, situation
 from fastdecode_lib.papers.shared.projection_runs import Captured, context_counts, projection_system
-from fastdecode_lib.papers.shared.rows import median, paper_rows, slots_of, speedup_of
+from fastdecode_lib.papers.shared.rows import keyed, median, paper_rows, slots_of, speedup_of
 from fastdecode_lib.papers.vocabulary_clusters import printed as amer_2022
 from fastdecode_lib.projections.clustering import fit_clustered, with_sets
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
@@ -145,9 +145,7 @@ def table2(run: CorpusRun) -> pd.DataFrame:
         for (name, projection), m in zip(projections.items(), timings, strict=True):
             active = np.concatenate([projection.bind(None).top_k(h, 1).num_active for h in steps])
             row = {
-                "name": f"{direction}, {name}",
-                "direction": direction,
-                "method": name,
+                **keyed(direction=direction, method=name),
                 "clusters": 0 if name == "exact" else len((paper_screen if "choice" in name else screen).sets),
                 "active": float(active.mean() / recorded.matrix.shape[0]),
                 "microseconds": 1e6 * median(m) / len(steps),
@@ -161,9 +159,7 @@ def table2(run: CorpusRun) -> pd.DataFrame:
         ):
             rows.append(
                 {
-                    "name": f"{direction}, {model}",
-                    "direction": direction,
-                    "method": model,
+                    **keyed(direction=direction, method=model),
                     "paper_active": share / 100,
                     "paper_microseconds": microseconds,
                     "paper_speedup": full / microseconds,
@@ -232,10 +228,7 @@ def _decoded(sentences: str, protocols: Sequence[str], run: CorpusRun) -> pd.Dat
                 bleu, chrf = quality(translations, references)
                 rows.append(
                     {
-                        "name": f"{direction}, {m.name}, {protocol}",
-                        "direction": direction,
-                        "method": m.name,
-                        "protocol": protocol,
+                        **keyed(direction=direction, method=m.name, protocol=protocol),
                         "sentences": len(texts),
                         "bleu": bleu,
                         "chrf": chrf,
@@ -257,10 +250,7 @@ def _printed(sentences: str) -> Iterator[dict[str, Any]]:
             )
             for protocol, (exact, clustered, gain) in by_protocol.items():
                 yield {
-                    "name": f"{direction}, {model}, {protocol}",
-                    "direction": direction,
-                    "method": model,
-                    "protocol": protocol,
+                    **keyed(direction=direction, method=model, protocol=protocol),
                     "paper_bleu_exact": exact,
                     "paper_bleu": clustered,
                     "paper_speedup": None if gain is None else 1 + gain / 100,
@@ -412,9 +402,7 @@ def sharing(run: CorpusRun) -> pd.DataFrame:
             drafted = [h.tokens for h in window.decode(texts, batch=1, threads=1)]
             rows.append(
                 {
-                    "name": f"{direction}, {'union' if shared else 'own sets'}",
-                    "direction": direction,
-                    "method": "union" if shared else "own sets",
+                    **keyed(direction=direction, method="union" if shared else "own sets"),
                     "together_as_alone": same_share(in_twenties, alone),
                     "otherwise_together_as_alone": same_share(in_sevens, alone),
                     "window_as_greedy": same_share(drafted, alone),

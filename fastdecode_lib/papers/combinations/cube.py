@@ -18,10 +18,10 @@ from fastdecode_lib.loading import load
 from fastdecode_lib.measuring.combinations import Combination, Costs, combinations, costs, known_projections, named
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
-from fastdecode_lib.measuring.quality import quality, same_share, signatures
+from fastdecode_lib.measuring.quality import same_share, signatures
 from fastdecode_lib.papers.outcomes import NoResult, trained
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment, gap, table_of
-from fastdecode_lib.papers.shared.rows import median, speedup_of
+from fastdecode_lib.papers.shared.rows import median, quality_of, speedup_of
 from fastdecode_lib.text.corpus import join_pairs, spread_over
 
 MODELS = {"tatoeba-small": "en-de", "sharp-s4": "en-fr", "bidirectional": "en-de", "mask-predict": "en-de"}
@@ -117,8 +117,7 @@ def _model_rows(name: str, checkpoint: str, direction: str, amount: Amount, run:
         }
         if c.session is not None:
             row |= _measured(c, counts, timings, plain, run.seed) | _expected(c, counts, timings, pass_costs, plain)
-            bleu, chrf = quality(list(counts[c.name]["text"]), references)
-            row |= {"bleu": bleu, "chrf": chrf, "megabytes": _extra_bytes(c) / 1e6}
+            row |= quality_of(list(counts[c.name]["text"]), references) | {"megabytes": _extra_bytes(c) / 1e6}
         rows.append(row)
     return rows
 

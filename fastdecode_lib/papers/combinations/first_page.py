@@ -8,9 +8,9 @@ from fastdecode_lib.loading import load
 from fastdecode_lib.measuring.combinations import named
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
-from fastdecode_lib.measuring.quality import quality, same_share, signatures
+from fastdecode_lib.measuring.quality import same_share, signatures
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment, table_of
-from fastdecode_lib.papers.shared.rows import speedup_of
+from fastdecode_lib.papers.shared.rows import quality_of, speedup_of
 from fastdecode_lib.text.corpus import join_pairs, spread_over
 from fastdecode_lib.translation import Session
 
@@ -61,14 +61,13 @@ def _all_methods(run: CorpusRun) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for set_name, examples in (("single", pairs), ("joined", pairs if run.tiny else join_pairs(pairs, seed=0))):
         chosen = spread_over(examples, sentences)
-        texts = [text for text, _ in chosen]
+        texts, references = [text for text, _ in chosen], [reference for _, reference in chosen]
         counts = {name: count(session, texts) for name, session in sessions.items()}
         sources = [models["float32"].encode([text], *DIRECTION) for text in spread_over(texts, timed)]
         systems = [decoder_system(session, name) for name, session in sessions.items()]
         timings = {m.name: m for m in run.measure(systems, sources, runs=rounds)}
         for decoder, projection, precision in METHODS:
             name = named(decoder, projection, precision)
-            bleu, chrf = quality(list(counts[name]["text"]), [reference for _, reference in chosen])
             rows.append(
                 {
                     "name": f"{name}, {set_name}",
@@ -77,8 +76,7 @@ def _all_methods(run: CorpusRun) -> pd.DataFrame:
                     "projection": projection,
                     "precision": precision,
                     "agreement": same_share(counts[name]["ids"], counts[base]["ids"]),
-                    "bleu": bleu,
-                    "chrf": chrf,
+                    **quality_of(list(counts[name]["text"]), references),
                     **speedup_of(timings[base], timings[name], run.seed),
                     "seconds": timings[name].seconds.tolist(),
                 }

@@ -13,7 +13,7 @@ from fastdecode_lib.decoding.folding import folded
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
-from fastdecode_lib.measuring.quality import paired_quality, quality, same_share, signatures
+from fastdecode_lib.measuring.quality import paired_quality, same_share, signatures
 from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
 from fastdecode_lib.papers.double_token_decoding.systems import (
     BEAM,
@@ -36,7 +36,7 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
 )
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, gap, table_of
 from fastdecode_lib.papers.shared.batches import batches, session_system
-from fastdecode_lib.papers.shared.rows import median, slots_of
+from fastdecode_lib.papers.shared.rows import median, quality_of, slots_of
 from fastdecode_lib.papers.shared.training_curves import training_curves
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.sentences import own_pairs
@@ -319,15 +319,13 @@ def screened(run: CorpusRun) -> pd.DataFrame:
             outputs = session.decode(texts, threads=1)
             translations = session.model.texts(texts, [h.tokens for h in outputs])
             exact = outputs if projection == "exact" else exact
-            bleu, chrf = quality(translations, references)
             rows.append(
                 {
                     "name": f"{label}, beam {size}",
                     "system": name,
                     "projection": projection,
                     "beam": size,
-                    "bleu": bleu,
-                    "chrf": chrf,
+                    **quality_of(translations, references),
                     "identical": same_share([h.tokens for h in outputs], [h.tokens for h in exact]),
                     **timing_columns(timings[0], m, run.seed),
                 }

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fastdecode_lib.measuring.quality import quality, signatures
+from fastdecode_lib.measuring.quality import signatures
 from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
 from fastdecode_lib.papers.double_token_decoding.systems import (
     BASE,
@@ -30,7 +30,7 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
 )
 from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, table_of
-from fastdecode_lib.papers.shared.rows import keyed
+from fastdecode_lib.papers.shared.rows import keyed, quality_of
 
 RUNS = {Scale.TINY: 3, Scale.LAPTOP: 7, Scale.PAPER: 15}
 BEAMS = {Scale.TINY: (1, 2), Scale.LAPTOP: (1, 2, 3, 5, 10, 20), Scale.PAPER: (1, 2, 3, 4, 5, 7, 10, 15, 20)}
@@ -178,7 +178,7 @@ def tokens_per_step(run: CorpusRun) -> pd.DataFrame:
             decoder = SINGLE_BEAM if number == 1 else f"double_token:size={BEAM}"
             outputs = session_of(model, decoder).decode([a for a, _ in pairs], threads=1)
             translations = model.texts([a for a, _ in pairs], [h.tokens for h in outputs])
-            row["bleu"], row["chrf"] = quality(translations, [b for _, b in pairs])
+            row |= quality_of(translations, [b for _, b in pairs])
             row["updates"] = None if run.tiny else updates_of(preset)
         except NoResult as missing:
             row["gap"] = str(missing)

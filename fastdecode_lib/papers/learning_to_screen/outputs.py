@@ -15,7 +15,7 @@ import pandas as pd
 from fastdecode_lib.core import Projection, drain
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.measuring.comparing import decoder_system
-from fastdecode_lib.measuring.quality import quality, same_share, signatures
+from fastdecode_lib.measuring.quality import same_share, signatures
 from fastdecode_lib.measuring.referee import System, noisy
 from fastdecode_lib.papers.learning_to_screen import printed as chen_2019
 from fastdecode_lib.papers.learning_to_screen.tables import learned, table_on, trained_of
@@ -35,7 +35,7 @@ from fastdecode_lib.papers.shared.projection_runs import (
     reaching,
 )
 from fastdecode_lib.papers.shared.rivals import JUDGED_ON, rival_settings
-from fastdecode_lib.papers.shared.rows import keyed, median, ratio_of, speedup_of
+from fastdecode_lib.papers.shared.rows import keyed, median, quality_of, ratio_of, speedup_of
 from fastdecode_lib.projections.ann_indexes import Fgd
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.quantised import Quantised
@@ -149,15 +149,13 @@ def _decoded(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
         decodings = run.measure(systems, sources, runs=amount.rounds)
         outputs = {m: [h.tokens for h in session.decode(texts)] for m, session in sessions.items()}
         for (method, (setting, _)), step, decoding in zip(projections.items(), steps, decodings, strict=True):
-            bleu, chrf = quality(loaded.texts(texts, outputs[method]), references)
             yield {
                 "method": method,
                 "beam": beam,
                 "setting": setting,
                 "model": recorded.model,
                 "sentences": len(texts),
-                "bleu": bleu,
-                "chrf": chrf,
+                **quality_of(loaded.texts(texts, outputs[method]), references),
                 "identical": same_share(outputs[method], outputs["exact"]),
                 **ratio_of("projection_speedup", steps[0].seconds, step.seconds, run.seed),
                 **ratio_of("speedup", decodings[0].seconds, decoding.seconds, run.seed),

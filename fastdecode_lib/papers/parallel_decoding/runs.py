@@ -19,11 +19,11 @@ from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.baselines import baseline
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
-from fastdecode_lib.measuring.quality import quality, same_share, signatures
+from fastdecode_lib.measuring.quality import same_share, signatures
 from fastdecode_lib.measuring.referee import System, noisy
 from fastdecode_lib.papers.parallel_decoding.printed import BEAM, GREEDY, HGJ3, PGJ3, PGJ5, PJ
 from fastdecode_lib.papers.run import CorpusRun, ModelRun, Scale, ThreadedRun, experiment, table_of
-from fastdecode_lib.papers.shared.rows import median, ratio_of
+from fastdecode_lib.papers.shared.rows import median, quality_of, ratio_of
 from fastdecode_lib.text.corpus import DIRECTIONS, Pair, join_pairs, shuffled
 from fastdecode_lib.training.bundling import JOINED_SEED
 from fastdecode_lib.translation import Session
@@ -247,8 +247,8 @@ def _quality(
     texts: Sequence[str],
     references: Sequence[str],
 ) -> dict[str, float]:
-    bleu, chrf = quality(texts, references[: len(texts)])
-    return {"agreement": same_share(list(outputs), list(greedy_outputs)), "bleu": bleu, "chrf": chrf}
+    agreement = same_share(list(outputs), list(greedy_outputs))
+    return {"agreement": agreement, **quality_of(texts, references[: len(texts)])}
 
 
 def speedup_row(base: Measurement, m: Measurement, seed: int) -> dict[str, Any]:

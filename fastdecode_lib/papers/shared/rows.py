@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib.core import Iteration, Measurement
+from fastdecode_lib.measuring.quality import quality
 from fastdecode_lib.measuring.referee import noisy
 from fastdecode_lib.measuring.referee import ratio_of as ratio_of
 from fastdecode_lib.trace import Trace
@@ -19,6 +20,11 @@ def keyed(**keys: Any) -> dict[str, Any]:
 def speedup_of(base: Measurement, m: Measurement, seed: int = 0) -> dict[str, Any]:
     """Speedup of a measurement over its baseline, with the interval, and whether the times of either were noisy."""
     return {**ratio_of("speedup", base.seconds, m.seconds, seed), "noisy": noisy(base, m)}
+
+
+def quality_of(texts: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """BLEU and chrF of texts."""
+    return dict(zip(("bleu", "chrf"), quality(texts, references), strict=True))
 
 
 def bootstrapped(

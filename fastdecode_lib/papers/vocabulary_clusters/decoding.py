@@ -11,14 +11,14 @@ import pandas as pd
 from fastdecode_lib import registry
 from fastdecode_lib.core import Constraints, Decoder, Projection, Source
 from fastdecode_lib.measuring.counting import Watched
-from fastdecode_lib.measuring.quality import quality, same_share
+from fastdecode_lib.measuring.quality import same_share
 from fastdecode_lib.measuring.referee import System, noisy
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
 from fastdecode_lib.papers.shared.batches import batch_system, batches, decoded
 from fastdecode_lib.papers.shared.contexts_of import Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import FIRST_ROUND, GRIDS, extra_bytes, precision_judge, reaching
 from fastdecode_lib.papers.shared.rivals import JUDGED_ON, rival_settings
-from fastdecode_lib.papers.shared.rows import keyed, median, speedup_of
+from fastdecode_lib.papers.shared.rows import keyed, median, quality_of, speedup_of
 from fastdecode_lib.papers.vocabulary_clusters.tables import (
     NAME,
     PROTOCOLS,
@@ -146,7 +146,6 @@ def end_to_end(run: CorpusRun) -> pd.DataFrame:
             if label == "beam":
                 reference = decoded(system, batches(recorded.loaded, texts, DIRECTION.split("-"), 1))
             translations = recorded.loaded.texts(texts, outputs)
-            bleu, chrf = quality(translations, references)
             setting, projection = by_method[m.name]
             rows.append(
                 {
@@ -156,8 +155,7 @@ def end_to_end(run: CorpusRun) -> pd.DataFrame:
                     "method": m.name,
                     "setting": setting,
                     "sentences": len(texts),
-                    "bleu": bleu,
-                    "chrf": chrf,
+                    **quality_of(translations, references),
                     "identical": same_share(outputs, exact),
                     "as_greedy": same_share(outputs, reference),
                     "rare_recall": _recall(translations, references, rare),

@@ -18,13 +18,13 @@ from fastdecode_lib.contexts.fitting import groups
 from fastdecode_lib.core import Projection, drain
 from fastdecode_lib.decoding.autoregressive import Beam
 from fastdecode_lib.loading import TranslationModel, load
-from fastdecode_lib.measuring.quality import quality, same_share
+from fastdecode_lib.measuring.quality import same_share
 from fastdecode_lib.papers.outcomes import trained
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, table_of
 from fastdecode_lib.papers.shared.batches import batch_system, batches, decoded
 from fastdecode_lib.papers.shared.contexts_of import MODELS, Situation, arrays, situation
 from fastdecode_lib.papers.shared.projection_runs import Captured, context_counts, projection_system
-from fastdecode_lib.papers.shared.rows import keyed, median, paper_rows, slots_of, speedup_of
+from fastdecode_lib.papers.shared.rows import keyed, median, paper_rows, quality_of, slots_of, speedup_of
 from fastdecode_lib.papers.vocabulary_clusters import printed as amer_2022
 from fastdecode_lib.projections.clustering import fit_clustered, with_sets
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
@@ -224,14 +224,11 @@ def _decoded(sentences: str, protocols: Sequence[str], run: CorpusRun) -> pd.Dat
             for system, m in zip(systems, timings, strict=True):
                 outputs = decoded(system, parts)
                 exact = exact or outputs
-                translations = recorded.loaded.texts(texts, outputs)
-                bleu, chrf = quality(translations, references)
                 rows.append(
                     {
                         **keyed(direction=direction, method=m.name, protocol=protocol),
                         "sentences": len(texts),
-                        "bleu": bleu,
-                        "chrf": chrf,
+                        **quality_of(recorded.loaded.texts(texts, outputs), references),
                         "identical": same_share(outputs, exact),
                         **speedup_of(timings[0], m, run.seed),
                     }

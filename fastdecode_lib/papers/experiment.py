@@ -234,13 +234,26 @@ class Citation:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """Conclusion on a paper, in Markdown: its claim, our findings, the difference between them, its cause, what to use."""
+    """What the page of results says of a paper besides its tables, in Markdown.
+
+    Attributes
+    ----------
+    claims, found, differs, why, use : str
+        Its claim, our findings, the difference between them, its cause, what to use: the top of the page.
+    setup : str
+        Setup of all measurements on the page.
+    differences, inconsistencies : tuple of str
+        Differences from the paper's method, and what does not add up in the paper.
+    """
 
     claims: str
     found: str
     differs: str
     why: str
     use: str
+    setup: str
+    differences: tuple[str, ...]
+    inconsistencies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -256,13 +269,9 @@ class Paper:
     citation : Citation or None
         None for a group that is no paper.
     conclusion : Conclusion or None
-        Top of the page of results; a paper without a conclusion has no page.
+        A paper without a conclusion has no page of results.
     chart : str
         The experiment whose chart is the first on the page.
-    setup : str
-        Setup of all measurements on the page, in Markdown.
-    differences, inconsistencies : tuple of str
-        Differences from the paper's method, and what does not add up in the paper.
     """
 
     stem: str
@@ -272,9 +281,6 @@ class Paper:
     citation: Citation | None = None
     conclusion: Conclusion | None = None
     chart: str = ""
-    setup: str = ""
-    differences: tuple[str, ...] = ()
-    inconsistencies: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

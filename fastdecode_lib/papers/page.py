@@ -11,7 +11,7 @@ import pandas as pd
 
 from fastdecode_lib.checkpoints.weights import BUNDLED, HERE, read_manifest
 from fastdecode_lib.papers.catalogue import papers
-from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper
+from fastdecode_lib.papers.experiment import Chart, Column, Conclusion, Experiment, Paper
 from fastdecode_lib.papers.headlines import BEYOND, ENDS, GROWN, HEADLINES, SECOND, measured
 from fastdecode_lib.papers.outcomes import NoResult, committed, result_name
 from fastdecode_lib.papers.reading import NOISY, absent, gaps, is_noisy, processors, selected, texts
@@ -168,7 +168,7 @@ def page(paper: Paper) -> str:
     blocks.append("\n".join(f"- **{label}**: {sentence}" for label, sentence in labels))
     blocks.append(f"![{_title(paper, paper.chart)}]({CHARTS}/{paper.stem}.{paper.chart}.svg)")
     blocks.append(
-        f"{paper.setup} {NOISY} marks a noisy time. Live: the notebook "
+        f"{conclusion.setup} {NOISY} marks a noisy time. Live: the notebook "
         f"[`{paper.notebook}`](../../notebooks/{paper.notebook}.ipynb)."
     )
     missing = []
@@ -178,7 +178,7 @@ def page(paper: Paper) -> str:
             blocks += _section(experiment, frame, experiment.table == paper.chart)
         elif experiment.on_page:
             missing.append(experiment.title)
-    blocks += _differences(paper, missing)
+    blocks += _differences(paper, conclusion, missing)
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -226,15 +226,13 @@ def _weights(result: str) -> str:
     return f" Of other weights than the bundled ones: {weights}." if weights else ""
 
 
-def _differences(paper: Paper, missing: list[str]) -> list[str]:
-    blocks = []
-    if paper.differences:
-        title = "What differs from the paper" if paper.citation else "What is not in it"
-        blocks += [f"## {title}", "\n".join(f"- {sentence}" for sentence in paper.differences)]
-    if paper.inconsistencies:
+def _differences(paper: Paper, conclusion: Conclusion, missing: list[str]) -> list[str]:
+    title = "What differs from the paper" if paper.citation else "What is not in it"
+    blocks = [f"## {title}", "\n".join(f"- {sentence}" for sentence in conclusion.differences)]
+    if conclusion.inconsistencies:
         blocks += [
             "## What does not add up in the paper",
-            "\n".join(f"- {sentence}" for sentence in paper.inconsistencies),
+            "\n".join(f"- {sentence}" for sentence in conclusion.inconsistencies),
         ]
     if missing:
         command = f"fastdecode experiment {paper.stem} --scale laptop --results fastdecode_lib/results"

@@ -6,29 +6,29 @@ from fastdecode_lib.papers.combinations import cube, drafts, first_page, in_gene
 from fastdecode_lib.papers.experiment import Chart, Column, Conclusion, Experiment, Paper, columns
 from fastdecode_lib.papers.reading import pivoted
 
-SETUP = """\
-Every decoder with every projection that comes with four translation models, in every precision. Drafts are measured English to
-German. One thread, one sentence at a time, systems in turns with their baseline in one process, medians with 95% intervals
-over rounds; tokens a pass are greedy decoding's passes for each pass, on test sentences. Every output marked the same was compared
-token for token."""
 CONCLUSION = Conclusion(
     claims="Each paper makes one part of a step cheaper, so that together they should multiply.",
-    found="Without loss a window of three drafted from a table, with `quantised`, is 1.4 times as fast as greedy decoding on the "
-    "bundled model on an Intel Xeon (with a newer engine on an AMD EPYC 1.2 times, and `quantised` alone 1.4 times), and 2.2 times "
-    "(2.0 to 2.3) at opus-mt's shape, on joined sentences. On technical text `quantised` alone is as fast or faster: 1.2 and 1.9 "
-    "times. With loss the fastest is greedy decoding with "
-    "`clustered` in int8 (3.4 times; 82% of single outputs unchanged, their BLEU not lower).",
-    differs="In the cube 63% of the 199 combinations of two or three changes gain less than the product of their parts' gains, 53% "
-    "by more than the interval.",
+    found="Without loss a window of three drafted from a table, with `quantised`, is 1.4 times as fast as greedy decoding on "
+    "the bundled model on an Intel Xeon (with a newer engine on an AMD EPYC 1.2 times, and `quantised` alone 1.4 times), and "
+    "2.2 times (2.0 to 2.3) at opus-mt's shape, on joined sentences. On technical text `quantised` alone is as fast or "
+    "faster: 1.2 and 1.9 times. With loss the fastest is greedy decoding with `clustered` in int8 (3.4 times; 82% of single "
+    "outputs unchanged, their BLEU not lower).",
+    differs="In the cube 63% of the 199 combinations of two or three changes gain less than the product of their parts' "
+    "gains, 53% by more than the interval.",
     why="Savings cancel where they are of the same part: a cheap projection leaves passes whose cost grows faster "
     "with their width, so that fewer passes save less. A cheap projection and bytes save different parts.",
     use="`quantised`, with a window where drafts hold and a measurement says that it pays; `fastdecode speedup` times the "
     "lossless combinations on your machine and checks every output.",
-)
-DIFFERENCES = (
-    "What is fitted first (adaptive softmax) or installed (ScaNN) is refused in the cube.",
-    "Opus-mt's shape is our model grown: every feature twice, layers that add nothing, tokens that never win. It says the same and "
-    "costs what the large shape costs.",
+    setup="""\
+Every decoder with every projection that comes with four translation models, in every precision. Drafts are measured English to
+German. One thread, one sentence at a time, systems in turns with their baseline in one process, medians with 95% intervals
+over rounds; tokens a pass are greedy decoding's passes for each pass, on test sentences. Every output marked the same was compared
+token for token.""",
+    differences=(
+        "What is fitted first (adaptive softmax) or installed (ScaNN) is refused in the cube.",
+        "Opus-mt's shape is our model grown: every feature twice, layers that add nothing, tokens that never win. It says the "
+        "same and costs what the large shape costs.",
+    ),
 )
 LEAST_AGREEMENT = 0.05
 """Least share of plain decoding's outputs that a combination in the table has."""
@@ -60,8 +60,8 @@ EXPERIMENTS = (
         first_page.first_page,
         "The methods of the first page",
         METHODS,
-        note="The bundled model, English to German, over greedy decoding with the exact projection in float32. Joined are two to "
-        "four sentences at a time; the first page shows the single ones.",
+        note="The bundled model, English to German, over greedy decoding with the exact projection in float32. Joined are two "
+        "to four sentences at a time; the first page shows the single ones.",
     ),
     Experiment(
         first_page.second_processor,
@@ -76,9 +76,9 @@ EXPERIMENTS = (
         "Every decoder with every projection in every precision",
         columns("model combination lossless agreement speedup", Column("product", "product of parts", 2), "bleu:2"),
         arrange=fastest,
-        note="The six fastest of each model and its three fastest that lose nothing. Others are refused, each for a stated reason, "
-        "or keep fewer than 5% of plain decoding's outputs. Chen et al.'s baselines stand here with the knobs that they come with; "
-        "*Every projection under every decoder* tunes them.",
+        note="The six fastest of each model and its three fastest that lose nothing. Others are refused, each for a stated "
+        "reason, or keep fewer than 5% of plain decoding's outputs. Chen et al.'s baselines stand here with the knobs that "
+        "they come with; *Every projection under every decoder* tunes them.",
     ),
     Experiment(
         drafts.drafts,
@@ -102,10 +102,10 @@ EXPERIMENTS = (
         columns(
             Column("precision", "number format"), "set batch speedup", Column("window", "a window of 3"), "identical"
         ),
-        note="Over greedy decoding of the same model in the same number format, one thread. `auto` drafts where that pays and else "
-        "decodes greedily; the window of 3 always drafts. Batches of 32 are two to a round here, so that what is tried in them "
-        "weighs. On the second processor of the first page, where no width pays, `auto` is 0.97 to 0.98 times as fast as greedy "
-        "decoding.",
+        note="Over greedy decoding of the same model in the same number format, one thread. `auto` drafts where that pays and "
+        "else decodes greedily; the window of 3 always drafts. Batches of 32 are two to a round here, so that what is tried "
+        "in them weighs. On the second processor of the first page, where no width pays, `auto` is 0.97 to 0.98 times as fast "
+        "as greedy decoding.",
         chart=Chart(
             "batch", "speedup", "set", {"precision": "float32"}, 1.0, log_x=True, x_title="sentences decoded together"
         ),
@@ -120,19 +120,19 @@ EXPERIMENTS = (
             Column("head", "a window of 3 with the head"),
             "identical",
         ),
-        note="Over `generate` of transformers alone, float32, one thread: `num_beams=1` with and without `custom_generate`. Greedy "
-        "decoding on our kernels has no drafts; `hf.window()` takes the draft table that comes with the model and drafts where "
-        "that pays; the last has the draft head as well.",
+        note="Over `generate` of transformers alone, float32, one thread: `num_beams=1` with and without `custom_generate`. "
+        "Greedy decoding on our kernels has no drafts; `hf.window()` takes the draft table that comes with the model and "
+        "drafts where that pays; the last has the draft head as well.",
     ),
     Experiment(
         drafts.draft_time,
         "Drafts and the lossless projection in time, on the model as it is and grown to opus-mt's shape",
         columns(Column("where", "shape, precision, projection"), "set draft width predicted:2 speedup"),
         arrange=drafts_by_shape,
-        note="Eight sentences of each kind, over the same model's greedy decoding in the same shape and precision. The width is "
-        "the one predicted to be fastest from counted passes and measured costs of passes, without the time "
-        "of drafting and with the exact projection, whatever stands in the row. Grown: the model with every feature twice, "
-        "layers that add nothing and tokens that never win, which says the same at the cost of opus-mt's shape.",
+        note="Eight sentences of each kind, over the same model's greedy decoding in the same shape and precision. The width "
+        "is the one predicted to be fastest from counted passes and measured costs of passes, without the time of drafting "
+        "and with the exact projection, whatever stands in the row. Grown: the model with every feature twice, layers that "
+        "add nothing and tokens that never win, which says the same at the cost of opus-mt's shape.",
         chart=Chart(
             "width",
             "speedup",
@@ -143,13 +143,4 @@ EXPERIMENTS = (
         ),
     ),
 )
-PAPER = Paper(
-    "combinations",
-    "06_combinations",
-    "Combinations",
-    EXPERIMENTS,
-    conclusion=CONCLUSION,
-    chart="draft_time",
-    setup=SETUP,
-    differences=DIFFERENCES,
-)
+PAPER = Paper("combinations", "06_combinations", "Combinations", EXPERIMENTS, conclusion=CONCLUSION, chart="draft_time")

@@ -6,13 +6,7 @@ import pandas as pd
 
 from fastdecode_lib.papers.double_token_decoding import ends, gpu, junction, profile, quality, speed
 from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
-from fastdecode_lib.papers.double_token_decoding.conclusion import (
-    CITATION,
-    CONCLUSION,
-    DIFFERENCES,
-    INCONSISTENCIES,
-    SETUP,
-)
+from fastdecode_lib.papers.double_token_decoding.conclusion import CITATION, CONCLUSION
 from fastdecode_lib.papers.double_token_decoding.systems import SINGLE
 from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns, rows_where
 from fastdecode_lib.papers.reading import measured_rows, pivoted
@@ -289,7 +283,4 @@ PAPER = Paper(
     CITATION,
     CONCLUSION,
     "figure3",
-    SETUP,
-    DIFFERENCES,
-    INCONSISTENCIES,
 )

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns
 from fastdecode_lib.papers.learning_to_screen import outputs, tables
-from fastdecode_lib.papers.learning_to_screen.conclusion import CITATION, CONCLUSION, DIFFERENCES, SETUP
-from fastdecode_lib.papers.learning_to_screen.printed import FIGURE_9, INCONSISTENCIES
+from fastdecode_lib.papers.learning_to_screen.conclusion import CITATION, CONCLUSION
+from fastdecode_lib.papers.learning_to_screen.printed import FIGURE_9
 from fastdecode_lib.papers.reading import measured_rows
 
 MODEL = Column("set", "model")
@@ -145,7 +145,4 @@ PAPER = Paper(
     CITATION,
     CONCLUSION,
     "figure3",
-    SETUP,
-    DIFFERENCES,
-    INCONSISTENCIES,
 )

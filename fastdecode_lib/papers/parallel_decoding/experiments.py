@@ -4,7 +4,7 @@ import pandas as pd
 
 from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns
 from fastdecode_lib.papers.parallel_decoding import costs, gpu, tables
-from fastdecode_lib.papers.parallel_decoding.conclusion import CITATION, CONCLUSION, DIFFERENCES, INCONSISTENCIES, SETUP
+from fastdecode_lib.papers.parallel_decoding.conclusion import CITATION, CONCLUSION
 from fastdecode_lib.papers.parallel_decoding.printed import BEAM, GREEDY, HGJ3, PGJ3, PJ, TABLE_1, TABLE_4, mean
 from fastdecode_lib.papers.parallel_decoding.runs import WINDOW
 from fastdecode_lib.papers.reading import measured_rows, pivoted
@@ -288,7 +288,4 @@ PAPER = Paper(
     CITATION,
     CONCLUSION,
     "drafts",
-    SETUP,
-    DIFFERENCES,
-    INCONSISTENCIES,
 )

@@ -6,7 +6,7 @@ from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, c
 from fastdecode_lib.papers.reading import pivoted
 from fastdecode_lib.papers.sharp_models import engines, fidelity, ladder, quality
 from fastdecode_lib.papers.sharp_models import printed as devlin_2017
-from fastdecode_lib.papers.sharp_models.conclusion import CITATION, CONCLUSION, DIFFERENCES, INCONSISTENCIES, SETUP
+from fastdecode_lib.papers.sharp_models.conclusion import CITATION, CONCLUSION
 
 
 def by_precision(frame: pd.DataFrame) -> pd.DataFrame:
@@ -170,14 +170,5 @@ EXPERIMENTS = (
     ),
 )
 PAPER = Paper(
-    "sharp_models",
-    "05_sharp_models",
-    "sharp models on dull hardware",
-    EXPERIMENTS,
-    CITATION,
-    CONCLUSION,
-    "figure1",
-    SETUP,
-    DIFFERENCES,
-    INCONSISTENCIES,
+    "sharp_models", "05_sharp_models", "sharp models on dull hardware", EXPERIMENTS, CITATION, CONCLUSION, "figure1"
 )

@@ -5,8 +5,8 @@ import pandas as pd
 from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns
 from fastdecode_lib.papers.reading import beside_paper, measured_rows
 from fastdecode_lib.papers.vocabulary_clusters import decoding, geometry, gpu, gpu_decoding, tables
-from fastdecode_lib.papers.vocabulary_clusters.conclusion import CITATION, CONCLUSION, DIFFERENCES, SETUP
-from fastdecode_lib.papers.vocabulary_clusters.printed import FIGURE_3, FIGURE_4, IDENTICAL, INCONSISTENCIES, TABLE_5
+from fastdecode_lib.papers.vocabulary_clusters.conclusion import CITATION, CONCLUSION
+from fastdecode_lib.papers.vocabulary_clusters.printed import FIGURE_3, FIGURE_4, IDENTICAL, TABLE_5
 
 
 def by_direction(frame: pd.DataFrame) -> pd.DataFrame:
@@ -253,7 +253,4 @@ PAPER = Paper(
     CITATION,
     CONCLUSION,
     "figure3",
-    SETUP,
-    DIFFERENCES,
-    INCONSISTENCIES,
 )

@@ -50,7 +50,7 @@ def test_what_the_conclusion_says_of_the_right_end() -> None:
 
 
 def test_what_is_said_not_to_add_up_follows_from_the_printed_numbers() -> None:
-    said = " ".join(conclusion.INCONSISTENCIES)
+    said = " ".join(conclusion.CONCLUSION.inconsistencies)
     wmt, aspec = ({pieces: row[column][1:] for pieces, row in printed.TABLE_4.items()} for column in (0, 1))
     ratio = {pieces: double / single for pieces, (single, double) in aspec.items()}
     assert f"from {ratio[16_000]:.2f} at 16,000 pieces to {ratio[32_000]:.2f} at 32,000" in said

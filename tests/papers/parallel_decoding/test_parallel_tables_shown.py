@@ -72,7 +72,7 @@ def test_what_the_conclusion_says_of_iterations_and_cores() -> None:
 
 
 def test_what_is_said_not_to_add_up_follows_from_the_printed_numbers() -> None:
-    said = " ".join(conclusion.INCONSISTENCIES)
+    said = " ".join(conclusion.CONCLUSION.inconsistencies)
     both = [values(printed.TABLE_6, column, PGJ3, HGJ3) for column in ("paper_speedup", "paper_calls_ratio")]
     assert " and ".join(f"{min(part)} to {max(part)}" for part in both) in said
     assert f"factor of {30 / 29:.2f}" in said

@@ -17,14 +17,14 @@ from fastdecode_lib.measuring.quality import same_share
 from fastdecode_lib.measuring.referee import System
 from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
 from fastdecode_lib.papers.double_token_decoding.systems import (
-    BASE,
     BEAM,
     DIRECTION,
     SYSTEMS,
-    TOY,
     Geometry,
+    decoder_of,
     fingerprints,
     forced_system,
+    geometry_of,
     model_of,
     models_of,
     random_source,
@@ -97,9 +97,7 @@ def _decoder(system: str, beam: int) -> str:
     decoder = SYSTEMS[system].decoder
     if decoder.startswith("mask_predict"):
         return decoder
-    if decoder.startswith("double_token"):
-        return f"double_token:size={beam}"
-    return "greedy" if beam == 1 else f"beam:size={beam},early_stopping=true"
+    return decoder_of(2 if decoder.startswith("double_token") else 1, beam)
 
 
 def _system(name: str, model: TranslationModel, decoder: str) -> System:
@@ -112,7 +110,7 @@ def gpu_beams(run: DeviceRun) -> pd.DataFrame:
 
     At batch sizes of 1 and 32.
     """
-    geometry, rows = TOY if run.tiny else BASE, []
+    geometry, rows = geometry_of("base", run), []
     for batch in (1, BATCH[run.scale]):
         for beam in BEAMS[run.scale]:
             systems = [

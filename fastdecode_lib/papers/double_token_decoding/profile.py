@@ -17,16 +17,14 @@ from fastdecode_lib.measuring.referee import System, measure, stopwatch
 from fastdecode_lib.papers.double_token_decoding.quality import BATCH
 from fastdecode_lib.papers.double_token_decoding.speed import RUNS
 from fastdecode_lib.papers.double_token_decoding.systems import (
-    BASE,
     BEAM,
     BOTH,
     END,
-    GEOMETRIES,
     L2R,
     START,
-    TOY,
     Geometry,
     forced_system,
+    geometry_of,
     network_of,
     random_source,
     timing_columns,
@@ -67,7 +65,7 @@ def profile(run: Run) -> pd.DataFrame:
     """
     rows = []
     for size, batch, engine, numbers in run.bar(CASES, unit="case"):
-        geometry = TOY if run.tiny else GEOMETRIES[size]
+        geometry = geometry_of(size, run)
         source = random_source(geometry, min(batch, 3) if run.tiny else batch, run.seed)
         networks = [_network(geometry, engine, numbers, group, run.seed) for group in NAMES]
         systems = [forced_system(str(network.tokens_per_step), network, BEAM, geometry.tokens) for network in networks]
@@ -134,7 +132,7 @@ def screened_vocabulary(run: Run) -> pd.DataFrame:
     rows = []
     sizes = [(v, beam) for v in SIZES[run.scale] for beam in (1, BEAM)]
     for vocabulary, beam in run.bar(sizes, unit="size"):
-        geometry = replace(TOY if run.tiny else BASE, vocabulary=vocabulary)
+        geometry = replace(geometry_of("base", run), vocabulary=vocabulary)
         systems: list[System] = []
         for label in ("exact", "screened"):
             for group in NAMES:

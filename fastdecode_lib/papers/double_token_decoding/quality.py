@@ -23,8 +23,8 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     L2R,
     R2L,
     SINGLE,
-    SINGLE_BEAM,
     SYSTEMS,
+    decoder_of,
     fingerprints,
     model_of,
     models_of,
@@ -307,9 +307,9 @@ def screened(run: CorpusRun) -> pd.DataFrame:
     for size in (1, BEAM):
         sessions: dict[str, Session] = {}
         for name, model in models.items():
-            spec = ("greedy" if size == 1 else SINGLE_BEAM) if name == L2R else f"double_token:size={size}"
-            sessions[f"{name}, exact"] = session_of(model, spec)
-            sessions[f"{name}, clustered"] = session_of(model, spec, screens[name])
+            decoder = decoder_of(1 if name == L2R else 2, size)
+            sessions[f"{name}, exact"] = session_of(model, decoder)
+            sessions[f"{name}, clustered"] = session_of(model, decoder, screens[name])
         sources = [models[L2R].encode([text], *DIRECTION) for text in spread_over(texts, TIMED[run.scale])]
         systems = [session_system(n, s) for n, s in sessions.items()]
         timings = run.measure(systems, sources, runs=RUNS[run.scale])

@@ -14,15 +14,13 @@ import pandas as pd
 from fastdecode_lib.measuring.quality import signatures
 from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
 from fastdecode_lib.papers.double_token_decoding.systems import (
-    BASE,
     BEAM,
     DIRECTION,
     GEOMETRIES,
-    SINGLE_BEAM,
-    TOY,
-    Geometry,
+    decoder_of,
     fingerprints,
     forced_pair,
+    geometry_of,
     model_of,
     pairs_of,
     session_of,
@@ -35,15 +33,6 @@ from fastdecode_lib.papers.shared.rows import keyed, quality_of
 RUNS = {Scale.TINY: 3, Scale.LAPTOP: 7, Scale.PAPER: 15}
 BEAMS = {Scale.TINY: (1, 2), Scale.LAPTOP: (1, 2, 3, 5, 10, 20), Scale.PAPER: (1, 2, 3, 4, 5, 7, 10, 15, 20)}
 ROWS = {Scale.TINY: (1, 3), Scale.LAPTOP: (1, 2, 4, 8, 16, 32, 64), Scale.PAPER: (1, 2, 4, 8, 16, 32, 64, 128, 256)}
-VOCABULARIES = {
-    Scale.TINY: (300, 500),
-    Scale.LAPTOP: tuple(imamura_2020.TABLE_4),
-    Scale.PAPER: tuple(imamura_2020.TABLE_4),
-}
-
-
-def _geometry(geometry: Geometry, scale: Scale) -> Geometry:
-    return TOY if scale is Scale.TINY else geometry
 
 
 @experiment
@@ -54,7 +43,7 @@ def figure3(run: Run) -> pd.DataFrame:
     """
     rows = []
     for beam in run.bar(BEAMS[run.scale], unit="width"):
-        _, bidirectional = forced_pair(_geometry(BASE, run.scale), beam, 1, RUNS[run.scale], run.seed)
+        _, bidirectional = forced_pair(geometry_of("base", run), beam, 1, RUNS[run.scale], run.seed)
         rows.append({"name": "base, batch 1", "beam": beam, **bidirectional})
     for column, corpus in enumerate(imamura_2020.SETS):
         ratio = imamura_2020.printed_ratio("bidirectional", column)
@@ -69,8 +58,8 @@ def sizes(run: Run) -> pd.DataFrame:
     A third system is a simple faster decoder: one decoder layer, an encoder twice as deep, one token a step.
     """
     rows = []
-    for name, geometry in run.bar(GEOMETRIES.items(), unit="size"):
-        geometry = _geometry(geometry, run.scale)
+    for name in run.bar(GEOMETRIES, unit="size"):
+        geometry = geometry_of(name, run)
         systems = ("single_token_l2r", "bidirectional", "shallow_l2r")
         measured = forced_pair(geometry, BEAM, 1, RUNS[run.scale], run.seed, shallow=True)
         for system, values in zip(systems, measured, strict=True):
@@ -93,7 +82,7 @@ def rows(run: Run) -> pd.DataFrame:
     """The ratio against the rows of a pass, which are sentences in a batch, decoded greedily."""
     table = []
     for name, number in run.bar([(n, r) for n in ("base", "ours") for r in ROWS[run.scale]]):
-        _, bidirectional = forced_pair(_geometry(GEOMETRIES[name], run.scale), 1, number, RUNS[run.scale], run.seed)
+        _, bidirectional = forced_pair(geometry_of(name, run), 1, number, RUNS[run.scale], run.seed)
         table.append({"name": f"{name}, {number} rows", "size": name, "rows": number, **bidirectional})
     return table_of(table, run, engine="compiled", precision="float32")
 
@@ -113,15 +102,12 @@ def table4(run: CorpusRun) -> pd.DataFrame:
     training = list(dict.fromkeys(text for pair in run.pairs(*DIRECTION, "train") for text in pair))
     targets = [b for _, b in pairs_of("joined", run, 10**9)]
     rows = []
-    for size, printed in run.bar(
-        zip(VOCABULARIES[run.scale], imamura_2020.TABLE_4.items(), strict=False),
-        total=len(VOCABULARIES[run.scale]),
-        unit="vocabulary",
-    ):
+    vocabularies = (300, 500) if run.tiny else tuple(imamura_2020.TABLE_4)
+    printed = [*zip(vocabularies, imamura_2020.TABLE_4.items(), strict=False)]
+    for size, (vocabulary, corpora) in run.bar(printed, unit="vocabulary"):
         pieces = load_pieces(trained_pieces(training, size, seed=1, hard_vocab_limit=False, **SPECIAL))
         length = float(np.mean([len(row) for row in pieces.encode(targets)]))
-        geometry = _geometry(BASE, run.scale)
-        sized = replace(geometry, vocabulary=size, tokens=2 * max(1, round(length / 2)))
+        sized = replace(geometry_of("base", run), vocabulary=size, tokens=2 * max(1, round(length / 2)))
         single, bidirectional = forced_pair(sized, BEAM, 1, RUNS[run.scale], run.seed)
         rows.append(
             {
@@ -135,7 +121,6 @@ def table4(run: CorpusRun) -> pd.DataFrame:
                 **bidirectional,
             }
         )
-        vocabulary, corpora = printed
         for corpus, (tokens, single_speed, speed) in zip(("wmt", "aspec"), corpora, strict=True):
             rows.append(
                 {
@@ -160,8 +145,7 @@ STEPS = {1: "single-l2r", 2: "bidirectional", 3: "triple", 4: "quadruple"}
 def tokens_per_step(run: CorpusRun) -> pd.DataFrame:
     """More tokens a step: speed at base geometry (beam 1 and 10), and the quality of trained models."""
     speeds = {
-        beam: forced_pair(_geometry(BASE, run.scale), beam, 1, RUNS[run.scale], run.seed, (2, 3, 4))
-        for beam in (1, BEAM)
+        beam: forced_pair(geometry_of("base", run), beam, 1, RUNS[run.scale], run.seed, (2, 3, 4)) for beam in (1, BEAM)
     }
     pairs = pairs_of("single", run, 4 if run.tiny else 10**9)
     table, models = [], []
@@ -175,8 +159,7 @@ def tokens_per_step(run: CorpusRun) -> pd.DataFrame:
         try:
             model = model_of(preset, run.scale)
             models.append(model)
-            decoder = SINGLE_BEAM if number == 1 else f"double_token:size={BEAM}"
-            outputs = session_of(model, decoder).decode([a for a, _ in pairs], threads=1)
+            outputs = session_of(model, decoder_of(number)).decode([a for a, _ in pairs], threads=1)
             translations = model.texts([a for a, _ in pairs], [h.tokens for h in outputs])
             row |= quality_of(translations, [b for _, b in pairs])
             row["updates"] = None if run.tiny else updates_of(preset)

@@ -16,7 +16,7 @@ from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.models.compiled_transformer import CompiledTransformer
 from fastdecode_lib.papers.outcomes import NoResult, trained
-from fastdecode_lib.papers.run import CorpusRun, Scale, temporary_folder
+from fastdecode_lib.papers.run import CorpusRun, Run, Scale, temporary_folder
 from fastdecode_lib.papers.shared.batches import batch_system
 from fastdecode_lib.papers.shared.random_models import random_weights
 from fastdecode_lib.papers.shared.rows import median, ratio_of, speedup_of
@@ -49,17 +49,22 @@ class TrainedSystem:
     decoder: str
 
 
-SINGLE_BEAM = f"beam:size={BEAM},early_stopping=true"
-"""As in the paper, it stops when the number of finished hypotheses is the beam's width."""
+def decoder_of(tokens_per_step: int, beam: int = BEAM) -> str:
+    """The decoder at a beam width; as in the paper, a beam stops when the number of finished hypotheses is its width."""
+    if tokens_per_step > 1:
+        return f"double_token:size={beam}"
+    return "greedy" if beam == 1 else f"beam:size={beam},early_stopping=true"
+
+
 SYSTEMS = {
-    "single_token_l2r": TrainedSystem("single-l2r", SINGLE_BEAM),
-    "single_token_r2l": TrainedSystem("single-r2l", SINGLE_BEAM),
-    "double_token_l2r": TrainedSystem("double-l2r", f"double_token:size={BEAM}"),
-    "double_token_r2l": TrainedSystem("double-r2l", f"double_token:size={BEAM}"),
-    "bidirectional": TrainedSystem("bidirectional", f"double_token:size={BEAM}"),
+    "single_token_l2r": TrainedSystem("single-l2r", decoder_of(1)),
+    "single_token_r2l": TrainedSystem("single-r2l", decoder_of(1)),
+    "double_token_l2r": TrainedSystem("double-l2r", decoder_of(2)),
+    "double_token_r2l": TrainedSystem("double-r2l", decoder_of(2)),
+    "bidirectional": TrainedSystem("bidirectional", decoder_of(2)),
     "mask_predict_4": TrainedSystem("mask-predict", "mask_predict:iterations=4"),
     "mask_predict_10": TrainedSystem("mask-predict", "mask_predict:iterations=10"),
-    "shallow_l2r": TrainedSystem("shallow-l2r", SINGLE_BEAM),
+    "shallow_l2r": TrainedSystem("shallow-l2r", decoder_of(1)),
 }
 """The paper's seven systems, Mask-Predict with 4 and with 10 iterations, and as a rival in speed single-token L2R with one decoder
 layer and a deeper encoder."""
@@ -168,20 +173,24 @@ class Geometry:
         )
 
 
-BASE = Geometry((6, 6), 512, 8, 2_048, 16_000, 30)
-BIG = Geometry((6, 6), 1_024, 16, 4_096, 16_000, 30)
-OURS = Geometry((3, 3), 256, 4, 896, 8_000, 30)
+GEOMETRIES = {
+    "base": Geometry((6, 6), 512, 8, 2_048, 16_000, 30),
+    "big": Geometry((6, 6), 1_024, 16, 4_096, 16_000, 30),
+    "ours": Geometry((3, 3), 256, 4, 896, 8_000, 30),
+    "ours, wide": Geometry((3, 3), 512, 8, 2_048, 8_000, 30),
+}
 TOY = Geometry((1, 2), 32, 2, 48, 300, 8)
-OURS_BIG = Geometry((3, 3), 512, 8, 2_048, 8_000, 30)
-GEOMETRIES = {"base": BASE, "big": BIG, "ours": OURS, "ours, wide": OURS_BIG}
+
+
+def geometry_of(name: str, run: Run) -> Geometry:
+    """One of `GEOMETRIES`; in a tiny run a toy's."""
+    return TOY if run.tiny else GEOMETRIES[name]
 
 
 def forced_system(name: str, model: Model, beam: int, tokens: int, projection: Projection | None = None) -> System:
     """A model's decoder on batches whose outputs are exactly `tokens` tokens and the end; by default with the exact projection."""
     group = model.tokens_per_step
-    decoder = (
-        f"double_token:size={beam}" if group > 1 else "greedy" if beam == 1 else f"beam:size={beam},early_stopping=true"
-    )
+    decoder = registry.decoder(decoder_of(group, beam))
     constraints = Constraints(
         (START,) * group,
         (END,),
@@ -192,7 +201,7 @@ def forced_system(name: str, model: Model, beam: int, tokens: int, projection: P
         forced_end=True,
     )
     projection = projection or registry.projection("exact", model)
-    return batch_system(name, model, registry.decoder(decoder), projection, constraints, counted=True)
+    return batch_system(name, model, decoder, projection, constraints, counted=True)
 
 
 @cache

@@ -210,7 +210,7 @@ def test_table4_and_figure3_have_the_papers_points() -> None:
 @pytest.mark.parametrize("run", [speed.sizes, speed.rows, speed.tokens_per_step], ids=lambda run: run.__name__)
 def test_passes_are_forced_lengths_over_tokens_a_step(run) -> None:
     frame = run(TINY)
-    tokens = speed.TOY.tokens
+    tokens = systems.TOY.tokens
     assert (frame.passes == tokens // frame.tokens_a_step + 1).all()
     if run is speed.sizes:
         assert list(frame.system[:3]) == ["single_token_l2r", "bidirectional", "shallow_l2r"]
@@ -233,10 +233,10 @@ def test_a_profile_accounts_for_the_time_and_for_what_is_saved() -> None:
 
 def test_watched_parts_are_of_the_decoding_they_watch() -> None:
     """The model says the same under watch, and no part of a state that came of another is missed."""
-    network = taken_apart._network(speed.TOY, "compiled", "float32", 2, 0)
-    source = systems.random_source(speed.TOY, 1, 0)
-    plain = systems.forced_system("", network, systems.BEAM, speed.TOY.tokens)
-    watched, made = taken_apart._profiled_system(network, speed.TOY.tokens)
+    network = taken_apart._network(systems.TOY, "compiled", "float32", 2, 0)
+    source = systems.random_source(systems.TOY, 1, 0)
+    plain = systems.forced_system("", network, systems.BEAM, systems.TOY.tokens)
+    watched, made = taken_apart._profiled_system(network, systems.TOY.tokens)
     assert watched.decode(source) == plain.decode(source) and len(made) == 1 and len(made[0]) == len(taken_apart.PARTS)
     model: Any = WatchedModel(network)
     state = model.start(model.encode(source), np.full((1, 2), systems.START))
@@ -253,9 +253,9 @@ def test_screens_of_random_sets_hold_the_end_and_are_held_to_their_own_projectio
     assert (frame[frame.system == "single_token_l2r"].speedup == 1).all()
     exact = frame[(frame.projection == "exact") & (frame.system == "single_token_l2r")]
     assert (exact.over_exact == 1).all() and (frame.passes == np.where(frame.system == "bidirectional", 5, 9)).all()
-    scorer: Any = taken_apart._screened(taken_apart._network(speed.TOY, "compiled", "float32", 1, 0), 0)
+    scorer: Any = taken_apart._screened(taken_apart._network(systems.TOY, "compiled", "float32", 1, 0), 0)
     sizes = scorer.screen.sets.sizes
-    assert sizes.min() == sizes.max() < speed.TOY.vocabulary
+    assert sizes.min() == sizes.max() < systems.TOY.vocabulary
     assert all(systems.END in scorer.screen.sets[i] for i in range(taken_apart.SETS))
 
 

@@ -30,7 +30,7 @@ def few_screens(run: CorpusRun) -> "pd.DataFrame":
     """Exact projections and a few screens on the bundled language model, with contexts of our own sentences."""
     recorded = situation(QUICK_MODEL, replace(run, scale=Scale.TINY))
     grid = GRIDS[run.scale] if run.tiny else QUICK_GRID
-    settings = [*exact_settings(), *screen_settings(Screens(recorded), grid, run.seed)]
+    settings = [*exact_settings(recorded.matrix), *screen_settings(Screens(recorded), grid, run.seed)]
     frame = distinct(timed_settings(recorded, settings, grid, seed=run.seed, progress=run.progress))
     return frame.assign(set=recorded.model, kind="measured")
 

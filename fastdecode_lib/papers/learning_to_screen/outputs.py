@@ -6,7 +6,7 @@ perplexity, at its cheapest setting that raises perplexity on the dev split by n
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,6 @@ from fastdecode_lib.papers.shared.projection_runs import (
     BASELINE,
     GRIDS,
     Captured,
-    Judge,
     Screens,
     Setting,
     first_of,
@@ -265,16 +264,9 @@ def _perplexities(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
     reached: dict[str, bool] = {}
     factors = low_rank(recorded.weight, recorded.bias, rank)
     for method in ("svd", "adaptive", "fgd", "screened"):
-        judge = partial(_perplexity_judge, exact_perplexity * printed[method][1] / printed["exact"][1], dev)
-        if method == "screened":
-            settings = _screens(recorded, run)
-        else:
-            tail = factors if method == "fgd" else None
-            judge_of = partial(_judge_with_tail, judge, tail)
-            settings = rival_settings(recorded, grid, judge_of, run.seed, methods=(method,), whole_vocabulary=True)
-        if method in ("fgd", "screened"):
-            settings = [_with_tail(setting, *factors) for setting in settings]
-        setting, projection, reached[method] = first_of(settings, recorded, judge)
+        limit = exact_perplexity * printed[method][1] / printed["exact"][1]
+        tail = factors if method in ("fgd", "screened") else None
+        setting, projection, reached[method] = _setting_below_perplexity(limit, method, recorded, dev, tail, run)
         methods[method] = setting.label, projection
     timed_rows = np.linspace(0, len(gold) - 1, min(grid.timed, len(gold))).astype(int)
     pairs: Any = [(np.ascontiguousarray(hidden[i : i + 1]), gold[i : i + 1, None].astype(np.int64)) for i in timed_rows]
@@ -297,22 +289,33 @@ def _perplexities(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
         }
 
 
-def _with_tail(setting: Setting, down: Matrix, up: Matrix) -> Setting:
-    """A setting whose projection scores all other tokens by a matrix of low rank."""
-    return replace(setting, make=lambda recorded: WithTail(setting.make(recorded), down, up))
+def _setting_below_perplexity(
+    limit: float,
+    method: str,
+    recorded: Situation,
+    dev: tuple[np.ndarray, np.ndarray],
+    tail: tuple[Matrix, Matrix] | None,
+    run: Run,
+) -> tuple[Setting, Projection, bool]:
+    """The first setting of a method whose perplexity is at most a limit: see `first_of`.
 
+    With a `tail`, a matrix of low rank scores the tokens that the method leaves out.
+    """
 
-def _judge_with_tail(judge: Judge, tail: tuple[Matrix, Matrix] | None, method: str) -> Judge:
-    """A judge of a method's projections, with the tail if there is one."""
-    return judge if tail is None else lambda projection: judge(WithTail(projection, *tail))
+    def whole(projection: Projection) -> Projection:
+        return WithTail(projection, *tail) if tail else projection
 
+    def judge(projection: Projection) -> tuple[bool, float]:
+        value = perplexity(whole(projection), *dev)
+        return value <= limit, -value
 
-def _perplexity_judge(
-    limit: float, contexts: tuple[np.ndarray, np.ndarray], projection: Projection
-) -> tuple[bool, float]:
-    """A judge for `first_of`: whether the perplexity is at most a limit, and its negative as the score."""
-    value = perplexity(projection, *contexts)
-    return value <= limit, -value
+    if method == "screened":
+        settings = _screens(recorded, run)
+    else:
+        grid = GRIDS[run.scale]
+        settings = rival_settings(recorded, grid, lambda _: judge, run.seed, methods=(method,), whole_vocabulary=True)
+    setting, projection, good_enough = first_of(settings, judge)
+    return setting, whole(projection), good_enough
 
 
 def perplexity(projection: Projection, hidden: np.ndarray, gold: np.ndarray) -> float:

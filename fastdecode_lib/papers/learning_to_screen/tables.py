@@ -129,7 +129,7 @@ def _frontiers(run: CorpusRun, names: tuple[str, ...], rivals: bool) -> pd.DataF
         key = (recorded.model, recorded.direction)
         if key not in frames:  # in a tiny run one language model replaces several
             screens = Screens(recorded)
-            settings = [*exact_settings(), *screen_settings(screens, grid, run.seed)]
+            settings = [*exact_settings(recorded.matrix), *screen_settings(screens, grid, run.seed)]
             if rivals:
                 judge = _judge(name, recorded)
                 settings += tuned_screens(screens, grid, judge, run.seed)
@@ -317,7 +317,8 @@ def learned(screens: Screens, budget: int, options: dict[str, Any], seed: int, *
 
 def _screened(recorded: Situation, settings: list[Setting], run: Run) -> pd.DataFrame:
     """The rows of learned screens, timed in turn with numpy's and our own exact projection."""
-    frame = timed_settings(recorded, [*exact_settings()[:1], *settings], GRIDS[run.scale], progress=run.progress)
+    settings_timed = [*exact_settings(recorded.matrix)[:1], *settings]
+    frame = timed_settings(recorded, settings_timed, GRIDS[run.scale], progress=run.progress)
     rows = frame[frame["method"] == "screened"].reset_index(drop=True)
     dtypes = {knob: type(value) for knob, value in settings[0].knobs.items()}
     return rows.astype(dtypes).assign(model=recorded.model)

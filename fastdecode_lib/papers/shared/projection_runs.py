@@ -38,11 +38,11 @@ Judge = Callable[[Projection], tuple[bool, float]]
 
 @dataclass(frozen=True)
 class Setting:
-    """A method with its knobs, made for a situation; `at_limit`: a knob is at an end of the range that was searched."""
+    """A method with its knobs; `at_limit`: a knob is at an end of the range that was searched."""
 
     method: str
     knobs: dict[str, Any]
-    make: Callable[[Situation], Projection]
+    make: Callable[[], Projection]
     at_limit: bool = False
 
     @property
@@ -92,19 +92,13 @@ GRIDS = {
 GRIDS[Scale.PAPER] = GRIDS[Scale.LAPTOP]
 
 
-def numpy_top(weight: np.ndarray, bias: np.ndarray, hidden: np.ndarray, k: int = K) -> np.ndarray:
-    """The k best ids of one hidden vector (1, D), best first: product, partial sort, and a sort of the k."""
-    scores = weight @ hidden[0] + bias
-    best = np.argpartition(scores, len(scores) - k)[len(scores) - k :]
-    ranked: np.ndarray = best[np.lexsort((best, -scores[best]))]
-    return ranked
-
-
 def numpy_system(weight: np.ndarray, bias: np.ndarray) -> System:
-    """The baseline: `numpy_top` of one hidden vector."""
+    """The baseline: the K best ids of one hidden vector (1, D), best first, by a product, a partial sort, and a sort of the K."""
 
     def decode(hidden: Any) -> tuple[int, ...]:
-        return tuple(numpy_top(weight, bias, hidden).tolist())
+        scores = weight @ hidden[0] + bias
+        best = np.argpartition(scores, len(scores) - K)[len(scores) - K :]
+        return tuple(best[np.lexsort((best, -scores[best]))].tolist())
 
     return System(BASELINE, decode)
 
@@ -167,7 +161,7 @@ class Screens:
     def setting(self, method: str, knobs: dict[str, Any], learning: Learning, seed: int = 0) -> Setting:
         """A learned screen at a budget, and in a precision if that is a knob, fitted when it is asked for."""
 
-        def make(situation: Situation) -> Projection:
+        def make() -> Projection:
             return self.scorer(self.learned(knobs["budget"], learning, seed), knobs.get("precision", "float32"))
 
         return Setting(method, knobs, make)
@@ -182,8 +176,8 @@ class Screens:
     def scorer(self, screen: Screen, precision: str) -> ScreenScorer:
         """A screen on the output matrix in some precision."""
         if precision not in self.matrices:
-            situation: Any = self.situation
-            self.matrices[precision] = Matrix.of(situation.weight, situation.bias, precision)  # type: ignore[arg-type]
+            weight, bias = self.situation.weight, self.situation.bias
+            self.matrices[precision] = Matrix.of(weight, bias, precision)  # type: ignore[arg-type]
         return ScreenScorer(screen, self.matrices[precision])
 
     def _points(self, clusters: int, seed: int) -> np.ndarray:
@@ -209,11 +203,11 @@ def context_counts(situations: Iterable[Situation]) -> dict[str, dict[str, dict[
     return counts
 
 
-def exact_settings() -> list[Setting]:
+def exact_settings(matrix: Matrix) -> list[Setting]:
     """Exact projections beside numpy's: our float32 kernel and the lossless byte scores."""
     return [
-        Setting(EXACT, {}, lambda s: CompiledExact(s.matrix)),
-        Setting("quantised", {}, lambda s: Quantised(s.matrix)),
+        Setting(EXACT, {}, lambda: CompiledExact(matrix)),
+        Setting("quantised", {}, lambda: Quantised(matrix)),
     ]
 
 
@@ -221,10 +215,8 @@ def screen_settings(screens: Screens, grid: Grid, seed: int = 0) -> list[Setting
     """Learned screens, spherical k-means with a knapsack, and Amer et al.'s clusters, in every precision."""
 
     def clustered(clusters: int, top: int, precision: str) -> Setting:
-        def make(situation: Situation) -> Projection:
-            return screens.scorer(screens.clustered(clusters, top, seed), precision)
-
-        return Setting("clustered", {"clusters": clusters, "top": top, "precision": precision}, make)
+        knobs = {"clusters": clusters, "top": top, "precision": precision}
+        return Setting("clustered", knobs, lambda: screens.scorer(screens.clustered(clusters, top, seed), precision))
 
     budgets = [budget for budget in grid.budgets if budget < screens.situation.matrix.shape[0]]
     learned = {"screened": Learning(**grid.options), "kmeans": Learning(**{**grid.options, "rounds": 1})}
@@ -259,7 +251,7 @@ def timed_settings(
     rows: dict[str, dict[str, Any]] = {}
     (dev, dev_labels), (test, labels) = arrays(situation.dev), situation.queries
     for setting in tqdm(settings, desc=situation.name, unit="setting", disable=not progress):
-        projection = projections[setting.label] = setting.make(situation)
+        projection = projections[setting.label] = setting.make()
         row: dict[str, Any] = {"name": setting.label, "method": setting.method, **setting.knobs}
         row["at_limit"] = setting.at_limit
         for prefix, hidden, exact_labels in (("dev_", dev, dev_labels), ("", test, labels)):
@@ -340,14 +332,14 @@ def fastest(frame: pd.DataFrame, method: str, at_1: float, at_5: float, **fixed:
     return rows.loc[(rows["dev_p_at_1"] + rows["dev_p_at_5"]).idxmax()]
 
 
-def first_of(settings: Iterable[Setting], recorded: Situation, judge: Judge) -> tuple[Setting, Projection, bool]:
+def first_of(settings: Iterable[Setting], judge: Judge) -> tuple[Setting, Projection, bool]:
     """The first setting whose projection is good enough, with the projection and True; else the best, with False.
 
     Give the cheapest settings first: no projection is made after the one that is returned.
     """
     best, highest = None, -np.inf
     for setting in settings:
-        projection = setting.make(recorded)
+        projection = setting.make()
         good_enough, score = judge(projection)
         if good_enough:
             return setting, projection, True
@@ -360,7 +352,7 @@ def first_of(settings: Iterable[Setting], recorded: Situation, judge: Judge) -> 
 
 def reaching(settings: Iterable[Setting], recorded: Situation, at_1: float, at_5: float) -> tuple[Setting, Projection]:
     """The first setting whose precisions on dev are at least these, or else the most precise: see `first_of`."""
-    setting, projection, _ = first_of(settings, recorded, precision_judge(recorded, at_1, at_5))
+    setting, projection, _ = first_of(settings, precision_judge(recorded, at_1, at_5))
     return setting, projection
 
 

@@ -56,7 +56,7 @@ def tuned(family: Family, judge: Judge, halvings: int) -> list[Setting]:
             low, high = (low, middle) if good_enough(middle) else (middle, high)
     ends = (family.low, family.high)
     return [
-        Setting(family.method, family.knobs(value), lambda _, projection=projection: projection, at_limit=value in ends)  # type: ignore[misc]
+        Setting(family.method, family.knobs(value), lambda projection=projection: projection, at_limit=value in ends)  # type: ignore[misc]
         for value, projection in sorted(tried.items())
     ]
 
@@ -90,7 +90,7 @@ def rival_settings(
     sample = arrays(situation.dev)[0][:200]
 
     def cost(setting: Setting) -> int:
-        projection = setting.make(situation)
+        projection = setting.make()
         return bytes_read(projection, float(best_of(projection, sample, K)[1].mean()))
 
     return sorted(settings, key=cost)

@@ -5,63 +5,35 @@ from typing import Any
 
 import pandas as pd
 
-from fastdecode_lib.core import Lane, Measurement
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.referee import measure
-from fastdecode_lib.models.compiled_recurrent import ladder
 from fastdecode_lib.papers.run import table_of
 from fastdecode_lib.papers.shared.rows import median, ratio_of
-from fastdecode_lib.papers.sharp_models import printed as devlin_2017
 from fastdecode_lib.papers.sharp_models.engines import engines_of
-from fastdecode_lib.papers.sharp_models.ladder import MODEL, Trained
 from fastdecode_lib.trace import Trace
 from fastdecode_lib.translation import Session
 
 
-def stages(sentences: Sequence[str], *, model: str = MODEL, rounds: int = 5) -> pd.DataFrame:
-    """The stages of Devlin's table 1 on the sentences, with a trained model: our factor and the paper's."""
-    trained = Trained.find(model)
-    systems = [trained.system(name, speedups) for name, speedups in ladder().items()]
-    sources = [trained.text.encode([sentence], *trained.text.direction) for sentence in sentences]
-    timings = measure(systems, sources, runs=rounds)
-    return _table(timings, {name: factor for name, (_, factor) in devlin_2017.TABLE_1.items()})
-
-
 def engines(sentences: Sequence[str], source: str, target: str, *, model: str, rounds: int = 5) -> pd.DataFrame:
-    """Greedy decoding of the sentences by torch and by the compiled engine in every precision."""
+    """Greedy decoding of the sentences by torch and by the compiled engine in every precision.
+
+    Milliseconds a token, the factor over torch with its interval, and the share of outputs that are torch's.
+    """
     loaded = engines_of(model)
     names = ["torch float32", *(name for name in loaded if name != "torch float32")]
     systems = [decoder_system(Session.of(loaded[name], source, target, "greedy"), name) for name in names]
     sources = [loaded[names[0]].encode([sentence], source, target) for sentence in sentences]
     timings = measure(systems, sources, runs=rounds)
-    return _table(timings)
-
-
-def _table(timings: Sequence[Measurement], printed: dict[str, float] | None = None) -> pd.DataFrame:
-    """Milliseconds a token, the factor over the first system with its interval, and the share of equal outputs."""
-    first, rows = timings[0], []
-    for m in timings:
-        row: dict[str, Any] = {
+    first = timings[0]
+    return table_of(
+        {
             "name": m.name,
             "milliseconds_a_token": 1e3 * median(m) / sum(len(output) + 1 for output in m.outputs),
             **ratio_of("factor", first.seconds, m.seconds),
             "agreement": m.agreement(first),
         }
-        rows.append(row | ({"paper_factor": printed[m.name]} if printed else {}))
-    return table_of(rows)
-
-
-def hypotheses(trace: Trace, passes: int = 4) -> pd.DataFrame:
-    """Hypotheses of a beam after each of its first passes: texts with log-probabilities, best first, a column a pass."""
-
-    def text(lane: Lane) -> str:
-        return f"{''.join(trace.pieces[token] for token in lane.tokens).replace('▁', ' ').strip()}  {lane.score:.1f}"
-
-    columns = {
-        f"pass {number}": pd.Series([text(lane) for lane in iteration.lanes or ()])
-        for number, iteration in enumerate(trace.iterations[:passes], 1)
-    }
-    return pd.DataFrame(columns)
+        for m in timings
+    )
 
 
 def shared_states(trace: Trace) -> pd.DataFrame:

@@ -41,9 +41,8 @@ def projection_times(
     clusters: int,
     shares: Sequence[float] = SHARES,
     runs: int = 8,
-    top: int = 1,
 ) -> pd.DataFrame:
-    """Times of a call: all tokens scored, and those of a screen, by torch and by the Triton kernels.
+    """Times of a call that returns the best token: all tokens scored, and those of a screen, by torch and by the Triton kernels.
 
     Parameters
     ----------
@@ -53,8 +52,6 @@ def projection_times(
         Shares of V in a set, and in the union of a call that shares one: the tokens that score highest.
     runs : int
         Runs of `CALLS` calls.
-    top : int
-        Best tokens that a call returns.
 
     Returns
     -------
@@ -80,21 +77,16 @@ def projection_times(
             shared: Screen("clustered", centroids, _sets(weight, bias, centroids, call_clusters, share, shared))
             for shared in (False, True)
         }
-        systems, bytes_read = _systems(screens, call_clusters, weight, bias, top)
+        systems, bytes_read = _systems(screens, call_clusters, weight, bias)
         timings = run.measure(systems, cast(Any, hidden), runs=runs, warm_up=2)
         facts = {"rows": rows, "vocabulary": vocabulary, "beside": share}
-        table += (facts | row for row in _rows(timings, bytes_read, share, len(calls), top, run.seed))
+        table += (facts | row for row in _rows(timings, bytes_read, share, len(calls), run.seed))
     frame = pd.DataFrame(table)
     return frame.assign(crossover=frame["system"].map({n: crossover(part) for n, part in frame.groupby("system")}))
 
 
 def _rows(
-    timings: Sequence[Measurement],
-    bytes_read: Mapping[str, float],
-    share: float,
-    calls: int,
-    top: int,
-    seed: int,
+    timings: Sequence[Measurement], bytes_read: Mapping[str, float], share: float, calls: int, seed: int
 ) -> Iterator[dict[str, Any]]:
     """A row for each system timed at a share; the first two score all tokens, and `bytes_read` is by system, of a call."""
     dense = min(timings[:2], key=median)
@@ -108,7 +100,7 @@ def _rows(
             "milliseconds": 1000 * float(np.median(seconds)),
             "gigabytes_per_second": bytes_read[m.name] / float(np.median(seconds)) / 1e9,
             **ratio_of("speedup", dense.seconds, m.seconds, seed),
-            "agreement": float((ids == torch_ids).reshape(-1, top).all(1).mean()),
+            "agreement": float((ids == torch_ids).mean()),
             "note": "noisy" if noisy(dense, m) else "",
             "seconds_each": seconds.tolist(),
         }
@@ -175,7 +167,7 @@ def _sets(
 
 
 def _systems(
-    screens: dict[bool, Screen], call_clusters: np.ndarray, weight: Any, bias: Any, top: int
+    screens: dict[bool, Screen], call_clusters: np.ndarray, weight: Any, bias: Any
 ) -> tuple[list[System], dict[str, float]]:
     """Systems to time, and the bytes that each reads in a call whose vectors are of `call_clusters` (calls, rows)."""
     import torch
@@ -188,11 +180,9 @@ def _systems(
 
     @torch.inference_mode()
     def dense(hidden: Any) -> tuple[int, ...]:
-        scores = torch.addmm(bias, hidden, weight.T)
-        ids = scores.max(1).indices if top == 1 else scores.topk(top, dim=1).indices
-        return tuple(ids.flatten().tolist())
+        return tuple(torch.addmm(bias, hidden, weight.T).max(1).indices.tolist())
 
-    systems = [System("dense", cast(Any, dense)), projection_system("exact", exact, top)]
+    systems = [System("dense", cast(Any, dense)), projection_system("exact", exact, 1)]
     bytes_read = {"dense": float(weight.nbytes), "exact": float(weight.nbytes)}
     for kernels in ("torch", "auto"):
         for shared, screen in screens.items():
@@ -200,7 +190,7 @@ def _systems(
             name = f"{scorer.kernels}, shared" if shared else scorer.kernels
             if name in bytes_read:
                 continue
-            systems.append(projection_system(name, scorer, top))
+            systems.append(projection_system(name, scorer, 1))
             rows_scored = [screen.sets.sizes[np.unique(call)][: 1 if shared else None].sum() for call in call_clusters]
             bytes_read[name] = screen.points.nbytes + row_bytes * float(np.mean(rows_scored))
     return systems, bytes_read

@@ -19,7 +19,7 @@ WIDTH = 256
 
 
 def test_every_system_has_a_row_for_every_share() -> None:
-    frame = projection_times(CPU, 300, WIDTH, 4, 10, (0.02, 0.5), runs=2, top=2)
+    frame = projection_times(CPU, 300, WIDTH, 4, 10, (0.02, 0.5), runs=2)
     assert frame["system"].tolist() == ["dense", "exact", "torch", "torch, shared"] * 2
     assert frame["active_share"].tolist() == [1, 1, 0.02, 0.02, 1, 1, 0.5, 0.5]
     assert frame["beside"].tolist() == [0.02] * 4 + [0.5] * 4

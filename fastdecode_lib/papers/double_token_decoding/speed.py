@@ -13,12 +13,12 @@ import pandas as pd
 
 from fastdecode_lib.measuring.quality import signatures
 from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
+from fastdecode_lib.papers.double_token_decoding.quality import systems_table
 from fastdecode_lib.papers.double_token_decoding.systems import (
     BEAM,
     DIRECTION,
     GEOMETRIES,
     decoder_of,
-    fingerprints,
     forced_pair,
     geometry_of,
     model_of,
@@ -166,5 +166,4 @@ def tokens_per_step(run: CorpusRun) -> pd.DataFrame:
         except NoResult as missing:
             row["gap"] = str(missing)
         table.append(row)
-    facts = {"engine": "compiled", "precision": "float32", "fingerprints": fingerprints(models)}
-    return table_of(table, run, **facts, **signatures())
+    return systems_table(table, run, models, **signatures())

@@ -62,13 +62,12 @@ def gpu_passes(run: DeviceRun) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for name, shape in ({"toy": TOY} if run.tiny else GEOMETRIES).items():
         network = random_network(shape, run.seed, run.device, run.dtype)
-        keys, systems = [], []
+        systems = {}
         for kind, model in zip(KINDS, (network, GraphTransformer.of(network)), strict=True):
             for width, system in zip(widths, pass_systems(model, widths, seed=run.seed), strict=True):
-                keys.append((kind, width))
-                systems.append(System(f"{kind} {width}", system.decode))
-        timings = run.measure(systems, [NO_SOURCE] * steps, runs=rounds, warm_up=2)
-        timings_by_key = dict(zip(keys, timings, strict=True))
+                systems[kind, width] = System(f"{kind} {width}", system.decode)
+        timings = run.measure(list(systems.values()), [NO_SOURCE] * steps, runs=rounds, warm_up=2)
+        timings_by_key = dict(zip(systems, timings, strict=True))
         for (kind, width), m in timings_by_key.items():
             one_position, plain = timings_by_key[kind, 1], timings_by_key[KINDS[0], width]
             rows.append(

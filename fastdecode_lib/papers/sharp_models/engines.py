@@ -136,11 +136,8 @@ def geometries(size: Size, name: str, seed: int, folder: Path = FOLDER) -> Itera
     limits = {"min_length": FORCED - 1, "max_length": FORCED}
     sources = [padded([row], shape.padding) for row in rows]
     for weights in ("", " in float16"):
-        place = (
-            folder
-            / f"marian-{shape.width}x{shape.decoder_layers}-{shape.vocabulary}-seed{seed}{weights.replace(' ', '-')}"
-        )
-        models = engines_of(str(random_checkpoint(place, shape, seed, halves=bool(weights))))
+        place = f"marian-{shape.width}x{shape.decoder_layers}-{shape.vocabulary}-seed{seed}{weights.replace(' ', '-')}"
+        models = engines_of(str(random_checkpoint(folder / place, shape, seed, halves=bool(weights))))
         named = (LARGE if shape == OPUS else "toy shape") + weights
         yield Geometry(named, models, sources, limits, size.passes[1], folder / "ctranslate2")
 
@@ -310,68 +307,51 @@ def throughput(run: ThreadedRun, *, size: Size | None = None) -> pd.DataFrame:
     sessions = {label: geometry.session(label) for label in geometry.models if label.startswith("compiled")}
     encoded = geometry.reference.encode(texts, *direction_of(geometry.reference))
     alone = text_system(sessions["compiled float32"]).decode(encoded)
-    fastest: list[System] = []
-    backends: dict[str, str] = {}
-    batches: dict[str, int] = {}
+    chosen: dict[str, tuple[str, int, System]] = {}
     search_seconds: dict[str, dict[str, float]] = {}
     all_workers: list[Worker] = []
     try:
         for precision in PRECISIONS:
-            label = f"compiled {precision}"
-            systems = {
-                batch: text_system(sessions[label], label, batch=batch, threads=run.threads) for batch in size.batches
-            }
-            timings = run.measure(list(systems.values()), [encoded], runs=1)
-            search_seconds[label] = {str(batch): median(m) for batch, m in zip(systems, timings, strict=True)}
-            batches[label] = min(size.batches, key=lambda batch: search_seconds[label][str(batch)])
-            fastest.append(systems[batches[label]])
-            label = f"ctranslate2 {precision}"
+            ours, ctranslate2 = f"compiled {precision}", f"ctranslate2 {precision}"
             workers, _ = workers_of(geometry, precision, run.threads, first=not size.trials)
             all_workers += workers
-            settings = [(worker, batch) for worker in workers for batch in size.batches]
-            if settings:
-                timings = run.measure([_batch_system(label, *s) for s in settings], [encoded], runs=1)
-                search_seconds[label] = {
-                    f"{worker.backend}, {batch}": median(m)
-                    for (worker, batch), m in zip(settings, timings, strict=True)
-                }
-                worker, batches[label] = settings[int(np.argmin([median(m) for m in timings]))]
-                backends[label] = worker.backend
-                fastest.append(_batch_system(label, worker, batches[label]))
-        timings = run.measure(fastest, [encoded], runs=size.rounds)
+            settings = {
+                ours: [
+                    ("", batch, text_system(sessions[ours], ours, batch=batch, threads=run.threads))
+                    for batch in size.batches
+                ],
+                ctranslate2: [
+                    (worker.backend, batch, _batch_system(ctranslate2, worker, batch))
+                    for worker in workers
+                    for batch in size.batches
+                ],
+            }
+            for label, tried in settings.items():
+                if tried:
+                    seconds = [median(m) for m in run.measure([system for *_, system in tried], [encoded], runs=1)]
+                    names = [f"{backend}, {batch}" if backend else str(batch) for backend, batch, _ in tried]
+                    search_seconds[label] = dict(zip(names, seconds, strict=True))
+                    chosen[label] = tried[int(np.argmin(seconds))]
+        timings = run.measure([system for *_, system in chosen.values()], [encoded], runs=size.rounds)
     finally:
         for worker in all_workers:
             worker.close()
-    rows = _rates(timings, alone, len(texts), batches, backends, run.threads, run.seed)
-    seconds = {m.name: m.seconds.tolist() for m in timings}
-    return _table(
-        rows, run, size, name, seconds=seconds, search_seconds=search_seconds, sentences=len(texts), set=set_name
-    )
-
-
-def _rates(
-    timings: Sequence[Measurement],
-    alone: tuple[int, ...],
-    sentences: int,
-    batches: Mapping[str, int],
-    backends: Mapping[str, str],
-    threads: int,
-    seed: int,
-) -> Iterator[dict[str, Any]]:
-    """A row of `throughput` for each system; `alone` are the outputs of single sentences, joined as by a `text_system`."""
     times = {m.name: m for m in timings}
-    for m in timings:
-        compiled = times[f"compiled {m.name.split()[-1]}"]
-        yield {
+    rows = [
+        {
             "name": m.name,
-            "sentences_per_second": sentences / median(m),
-            "batch": batches[m.name],
-            "threads": threads,
-            **ratio_of("ratio", m.seconds, compiled.seconds, seed),
+            "sentences_per_second": len(texts) / median(m),
+            "batch": batch,
+            "threads": run.threads,
+            **ratio_of("ratio", m.seconds, times[f"compiled {m.name.split()[-1]}"].seconds, run.seed),
             "agreement": same_share(outputs_of(m.outputs[0]), outputs_of(alone)),
-            "backend": backends.get(m.name, ""),
+            "backend": backend,
             "note": _note(m, times),
         }
+        for m, (backend, batch, _) in zip(timings, chosen.values(), strict=True)
+    ]
+    facts = {"search_seconds": search_seconds, "sentences": len(texts), "set": set_name}
+    return _table(rows, run, size, name, seconds={m.name: m.seconds.tolist() for m in timings}, **facts)
 
 
 def _batch_system(label: str, worker: Worker, batch: int) -> System:

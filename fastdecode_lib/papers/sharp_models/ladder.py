@@ -390,6 +390,13 @@ def _distinct_states(
     return counter.distinct / counter.rows
 
 
+def shortlists(network: Any, lexicon: Lexicon) -> Any:
+    """A lexicon's translations of each source word, and no frequent words, for a network or an ensemble."""
+    if isinstance(network, Ensemble):
+        return Average.over(network, tuple(shortlists(part, lexicon) for part in network.parts))
+    return Lexical.of(network, lexicon, frequent=0)
+
+
 class _RandomWords:
     """Random weights, sources and translations at one geometry, the same for every system."""
 
@@ -432,19 +439,14 @@ class _RandomWords:
             self.tensors[key] = {name: tensor.numpy() for name, tensor in first_weights(shape, key[1]).items()}
         return CompiledRecurrent(shape, self.tensors[key], speedups)
 
-    def projection(self, network: Any) -> Projection:
-        """Shortlists for a network or an ensemble."""
-        if isinstance(network, Ensemble):
-            return Average.over(network, tuple(Lexical.of(part, self.lexicon, frequent=0) for part in network.parts))
-        return Lexical.of(network, self.lexicon, frequent=0)
-
     def system(self, name: str, network: Any) -> System:
         """The paper's decoder with a network or an ensemble."""
-        return _system(name, network, self.projection(network), self.constraints)
+        return _system(name, network, shortlists(network, self.lexicon), self.constraints)
 
     def distinct_states(self, network: Any) -> float:
         """Share of distinct states among those of a beam's hypotheses."""
-        return _distinct_states(BEAM, network, self.projection(network), self.sources[:1], self.constraints)
+        projection = shortlists(network, self.lexicon)
+        return _distinct_states(BEAM, network, projection, self.sources[:1], self.constraints)
 
 
 def _system(name: str, network: Model, projection: Projection, constraints: Constraints) -> System:
@@ -490,10 +492,10 @@ class Trained:
         """The network with the speed-ups."""
         return CompiledRecurrent(self.shape, self.tensors, speedups)
 
-    def projection(self, network: Model) -> Lexical:
-        """The paper's shortlists: 20 translations of each source word, and no frequent words."""
+    def projection(self, network: Model) -> Any:
+        """The paper's `shortlists`: 20 translations of each source word."""
         assert self.text.lexicon is not None
-        return Lexical.of(network, self.text.lexicon, frequent=0)
+        return shortlists(network, self.text.lexicon)
 
     def system(self, name: str, speedups: Speedups) -> System:
         """The paper's decoder with this model."""

@@ -6,7 +6,6 @@ from typing import Any
 import pandas as pd
 
 from fastdecode_lib.checkpoints.recurrent import SYSTEMS
-from fastdecode_lib.core import Projection
 from fastdecode_lib.measuring.quality import paired_quality, signatures
 from fastdecode_lib.models.compiled_recurrent import FASTEST
 from fastdecode_lib.models.ensemble import Ensemble
@@ -16,7 +15,6 @@ from fastdecode_lib.papers.shared.rows import paper_rows
 from fastdecode_lib.papers.shared.training_curves import training_curves
 from fastdecode_lib.papers.sharp_models import printed as devlin_2017
 from fastdecode_lib.papers.sharp_models.ladder import ENSEMBLES, GEOMETRIES, Trained, best_of_beam, speeds
-from fastdecode_lib.projections.average import Average
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.training.presets import PRESETS, place_of
 
@@ -95,11 +93,8 @@ def _translated(members: list[Trained], sources: list[str]) -> list[str]:
     """Translations by one network or by an ensemble, with the paper's decoder and all speed-ups in float32."""
     first = members[0]
     networks = [member.network(FASTEST) for member in members]
-    network: Any = networks[0]
-    projection: Projection = first.projection(networks[0])
-    if len(members) > 1:
-        network = Ensemble(networks)
-        projection = Average.over(network, tuple(first.projection(part) for part in networks))
+    network: Any = Ensemble(networks) if len(members) > 1 else networks[0]
+    projection = first.projection(network)
     batches = (first.text.encode([source], *first.text.direction) for source in sources)
     outputs = [best_of_beam(network, projection, batch, first.constraints).tokens for batch in batches]
     return first.text.texts(network, sources, outputs)

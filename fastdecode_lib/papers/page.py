@@ -166,7 +166,8 @@ def page(paper: Paper) -> str:
         ("What to use", conclusion.use),
     )
     blocks.append("\n".join(f"- **{label}**: {sentence}" for label, sentence in labels))
-    blocks.append(f"![{_title(paper, paper.chart)}]({CHARTS}/{paper.stem}.{paper.chart}.svg)")
+    title = next(e.title for e in paper.experiments if e.table == paper.chart)
+    blocks.append(f"![{title}]({CHARTS}/{paper.stem}.{paper.chart}.svg)")
     blocks.append(
         f"{conclusion.setup} {NOISY} marks a noisy time. Live: the notebook "
         f"[`{paper.notebook}`](../../notebooks/{paper.notebook}.ipynb)."
@@ -187,10 +188,6 @@ def _result(experiment: Experiment) -> pd.DataFrame | None:
         return committed(experiment.name)
     except NoResult:
         return None
-
-
-def _title(paper: Paper, table: str) -> str:
-    return next(e.title for e in paper.experiments if e.table == table)
 
 
 def _section(experiment: Experiment, frame: pd.DataFrame, first: bool) -> list[str]:

@@ -165,9 +165,11 @@ def table_of(
     run: Run | None = None,
     model: TranslationModel | None = None,
     /,
+    *,
+    traces: Any = None,
     **facts: Any,
 ) -> pd.DataFrame:
-    """Rows as a table with its provenance: the run, the model, and further `facts`.
+    """Rows as a table with its provenance: the run, the model, and further `facts`; and with traces by name if there are any.
 
     Rows that have no ``kind`` are measured.
     """
@@ -175,6 +177,8 @@ def table_of(
     frame = frame.assign(kind=frame["kind"].fillna("measured") if "kind" in frame else "measured")
     threads = run.threads if isinstance(run, ThreadedRun) else 1
     frame.attrs["provenance"] = provenance(model, threads=threads, seed=run.seed if run else None) | facts
+    if traces:
+        frame.attrs["traces"] = traces
     return frame
 
 

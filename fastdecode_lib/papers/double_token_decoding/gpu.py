@@ -134,4 +134,4 @@ def gpu_beams(run: DeviceRun) -> pd.DataFrame:
 
 @cache
 def _network(geometry: Geometry, group: int, run: DeviceRun) -> Any:
-    return random_network(geometry.shape(group, group > 1), run.seed, run.device, run.dtype)
+    return random_network(geometry.shape(group), run.seed, run.device, run.dtype)

@@ -96,8 +96,8 @@ def profile(run: Run) -> pd.DataFrame:
 def _network(geometry: Geometry, engine: str, numbers: str, group: int, seed: int) -> Any:
     """A network with random weights, the same in every engine and number format."""
     if engine == "compiled":
-        return network_of(geometry, group, group > 1, seed, numbers)
-    return random_network(geometry.shape(group, group > 1), seed, dtype=numbers)
+        return network_of(geometry, group, seed, numbers)
+    return random_network(geometry.shape(group), seed, dtype=numbers)
 
 
 def _profiled_system(model: Model, tokens: int) -> tuple[System, list[list[float]]]:
@@ -136,7 +136,7 @@ def screened_vocabulary(run: Run) -> pd.DataFrame:
         systems: list[System] = []
         for label in ("exact", "screened"):
             for group in NAMES:
-                network = network_of(geometry, group, group > 1, run.seed)
+                network = network_of(geometry, group, run.seed)
                 projection = None if label == "exact" else _screened(network, run.seed)
                 systems.append(forced_system(f"{label} {group}", network, beam, geometry.tokens, projection))
         timings = measure(systems, [random_source(geometry, 1, run.seed)], runs=RUNS[run.scale])

@@ -127,9 +127,7 @@ def _passes(preset: str, decoder: str, text: str, run: Run) -> pd.DataFrame:
     model = model_of(preset, run.scale)
     trace = session_of(model, decoder).translate(text).trace
     rows = [{"name": f"pass {row['call'] + 1}, slot {row['slot']}"} | row for row, _, _ in slots_of(trace)]
-    frame = systems_table(rows, run, (model,))
-    frame.attrs["traces"] = {decoder.partition(":")[0]: trace}
-    return frame
+    return systems_table(rows, run, (model,), traces={decoder.partition(":")[0]: trace})
 
 
 @experiment

@@ -156,8 +156,8 @@ class Geometry:
     vocabulary: int
     tokens: int
 
-    def shape(self, group: int = 1, both_ends: bool = False) -> Architecture:
-        """The architecture of this size, in our own family."""
+    def shape(self, group: int = 1) -> Architecture:
+        """The architecture of this size, in our own family, for a number of tokens a step: several are from both ends."""
         return Architecture.of_marian(
             self.width,
             self.feed_forward,
@@ -169,7 +169,7 @@ class Geometry:
             activation="relu",
             padding=START,
             tokens_per_step=group,
-            order="both_ends" if both_ends else "left_to_right",
+            order="both_ends" if group > 1 else "left_to_right",
         )
 
 
@@ -205,11 +205,9 @@ def forced_system(name: str, model: Model, beam: int, tokens: int, projection: P
 
 
 @cache
-def network_of(
-    geometry: Geometry, group: int, both_ends: bool, seed: int, precision: Precision = "float32"
-) -> CompiledTransformer:
+def network_of(geometry: Geometry, group: int, seed: int, precision: Precision = "float32") -> CompiledTransformer:
     """A network with random weights on the compiled engine."""
-    shape = geometry.shape(group, both_ends)
+    shape = geometry.shape(group)
     return CompiledTransformer(shape, random_weights(shape, seed), precision)
 
 
@@ -232,7 +230,7 @@ def forced_pair(
         models.append(((2 * geometry.layers[0], 1), 1))
     systems = []
     for layers, group in models:
-        network = network_of(replace(geometry, layers=layers), group, group > 1, seed)
+        network = network_of(replace(geometry, layers=layers), group, seed)
         systems.append(forced_system(f"{layers} {group}", network, size, geometry.tokens))
     timings = measure(systems, [source], runs=runs)
     return [

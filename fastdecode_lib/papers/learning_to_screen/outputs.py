@@ -113,9 +113,8 @@ def table3(run: CorpusRun) -> pd.DataFrame:
             row = {"name": f"{name}, {method}, beam {beam}", "set": name, "method": method, "beam": beam}
             paper = {"paper_projection_speedup": speedup, "paper_bleu": bleu}
             rows.append(row | measured[method, beam] | paper)
-    frame = table_on(rows, run, trained_of(chen_2019.TABLE_3, run))
-    frame.attrs["provenance"] |= {"baseline": "our exact projection in float32", **signatures()}
-    return frame
+    baseline = "our exact projection in float32"
+    return table_on(rows, run, trained_of(chen_2019.TABLE_3, run), baseline=baseline, **signatures())
 
 
 def _decoded(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
@@ -222,9 +221,7 @@ def figure1(run: CorpusRun) -> pd.DataFrame:
                 "setting": setting,
             }
         )
-    frame = table_on(rows, run, [recorded])
-    frame.attrs["traces"] = {"screened": trace}
-    return frame
+    return table_on(rows, run, [recorded], traces={"screened": trace})
 
 
 # ---------------------------------------------------------------------------------------------------------- perplexity
@@ -247,9 +244,8 @@ def table6(run: CorpusRun) -> pd.DataFrame:
         for method, row in measured.items():
             paper = dict(zip(("paper_speedup", "paper_perplexity"), printed.get(method, (None, None)), strict=True))
             rows.append(keyed(set=name, method=method) | row | paper)
-    frame = table_on(rows, run, trained_of(chen_2019.TABLE_6, run))
-    frame.attrs["provenance"] |= {"baseline": "numpy's product of the matrix with one vector, and its softmax"}
-    return frame
+    baseline = "numpy's product of the matrix with one vector, and its softmax"
+    return table_on(rows, run, trained_of(chen_2019.TABLE_6, run), baseline=baseline)
 
 
 def _perplexities(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:

@@ -65,8 +65,8 @@ COLUMNS = (
 """Columns of a chosen setting that the tables show."""
 
 
-def table_on(rows: Any, run: Run, situations: Iterable[Situation] = ()) -> pd.DataFrame:
-    """Rows as a table whose provenance has the models, the contexts and the options of learning.
+def table_on(rows: Any, run: Run, situations: Iterable[Situation] = (), **further: Any) -> pd.DataFrame:
+    """Rows as a table whose provenance has the models, the contexts, the options of learning and `further` facts.
 
     Knobs in a row take precedence over these options.
     """
@@ -78,6 +78,7 @@ def table_on(rows: Any, run: Run, situations: Iterable[Situation] = ()) -> pd.Da
         "kmeans": FIRST_ROUND,
         "fingerprints": {recorded.model: recorded.loaded.checkpoint.fingerprint for recorded in situations},
         "contexts": context_counts(situations),
+        **further,
     }
     return table_of(rows, run, **facts)
 

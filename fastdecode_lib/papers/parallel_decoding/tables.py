@@ -153,9 +153,7 @@ def _traces(model: TranslationModel, examples: Iterable[tuple[str, str, str, str
             probability = None if probabilities is None else float(probabilities[place])
             seen = {"status": iteration.status[place], "probability": probability}
             rows.append({"name": decoder, "trace": label} | row | seen)
-    frame = table_of(rows, None, model)
-    frame.attrs["traces"] = traces
-    return frame
+    return table_of(rows, None, model, traces=traces)
 
 
 def _examples(model: TranslationModel, number: int | None = None) -> list[tuple[str, str, str, str]]:

@@ -109,10 +109,6 @@ def projection_system(name: str, projection: Projection, k: int = K, *, normalis
     return System(name, lambda hidden: tuple(scorer.top_k(hidden, k, normalise=normalise).ids.ravel().tolist()))
 
 
-def _float32(hidden: Any, candidates: Candidates) -> np.ndarray:
-    return np.array(hidden, dtype=np.float32)
-
-
 class Captured(Proxy):
     """A projection that keeps something of every call: the hidden vectors, so that other projections can score them, by default.
 
@@ -122,7 +118,7 @@ class Captured(Proxy):
     def __init__(
         self,
         inner: Projection | Scorer,
-        keep: Callable[[Any, Candidates], np.ndarray] = _float32,
+        keep: Callable[[Any, Candidates], np.ndarray] = lambda hidden, _: np.array(hidden, dtype=np.float32),
         captured: list[np.ndarray] | None = None,
     ):
         super().__init__(inner)

@@ -284,13 +284,14 @@ class Study:
             )
 
     def _enrol(self, rater: str) -> None:
-        """Give a new rater an order of the pairs, and the sides of each."""
+        """Give a new rater an order of the pairs, and the sides of each, drawn with a seed from the name."""
         if not isinstance(rater, str) or not rater.strip() or rater != rater.strip() or not rater.isprintable():
             raise ValueError(f"A rater needs a name without spaces at its ends, got {rater!r}. Example: 'anna'.")
         with self._lock, self._db:
             if self._first_row("SELECT EXISTS (SELECT 1 FROM ratings WHERE rater = ?)", rater)[0]:
                 return
-            generator = _generator(self._facts["seed"], rater)
+            digest = np.frombuffer(hashlib.sha256(rater.encode()).digest(), dtype=np.uint32)
+            generator = np.random.default_rng([self._facts["seed"], *digest.tolist()])
             order = generator.permutation(self.total).tolist()
             a_is_left = generator.permutation(np.arange(self.total) % 2).tolist()
             self._db.executemany(
@@ -374,12 +375,6 @@ class Study:
                 }
             )
         return pd.DataFrame(rows)
-
-
-def _generator(seed: int, rater: str) -> np.random.Generator:
-    """A generator seeded by the rater's name."""
-    digest = hashlib.sha256(rater.encode()).digest()
-    return np.random.default_rng([seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
 
 
 def _facts(samples: Sequence[Sample], systems: tuple[str, str], seed: int) -> dict[str, Any]:

@@ -424,9 +424,7 @@ def figure1(run: Run) -> pd.DataFrame:
         for row, iteration, place in slots_of(trace)
         if iteration.cluster is not None and iteration.num_active is not None
     ]
-    frame = table_on(rows, run)
-    frame.attrs["traces"] = {"clusters": trace}
-    return frame
+    return table_on(rows, run, traces={"clusters": trace})
 
 
 def table_on(rows: Any, run: Run, situations: Iterable[Situation] = (), **facts: Any) -> pd.DataFrame:

@@ -31,16 +31,16 @@ def with_marks(bleu: pd.Series, marks: pd.Series, digits: int) -> pd.Series:
 
 def beside_every_set(frame: pd.DataFrame) -> pd.DataFrame:
     """Our rows with the paper's values of its first set, and a row for each of its other sets."""
-    parts: list[pd.DataFrame] = []
-    for corpus, label in SETS.items():
-        rows = frame if not parts else frame[(frame["set"] == SINGLE) & frame["paper_bleu_wmt_base"].notna()]
+
+    def printed(rows: pd.DataFrame, corpus: str) -> dict[str, pd.Series]:
         bleu = with_marks(rows[f"paper_bleu_{corpus}"], rows[f"paper_marks_{corpus}"], 2)
-        rows = rows.assign(paper_bleu=bleu, paper_ratio=rows[f"paper_ratio_{corpus}"])
-        own = ["system", "paper_bleu", "paper_ratio"]
-        parts.append(rows[own].assign(set=f"paper: {label}") if parts else rows)
-    marks = frame["marks"] if "marks" in frame else pd.Series(None, frame.index, dtype=object)
-    parts[0] = parts[0].assign(bleu=with_marks(frame["bleu"], marks, 1)).drop(columns=["bleu_low", "bleu_high"])
-    return pd.concat(parts, ignore_index=True)
+        return {"paper_bleu": bleu, "paper_ratio": rows[f"paper_ratio_{corpus}"]}
+
+    first, *others = SETS
+    ours = frame.assign(bleu=with_marks(frame["bleu"], frame["marks"], 1), **printed(frame, first))
+    systems = frame[(frame["set"] == SINGLE) & frame["paper_bleu_wmt_base"].notna()]
+    papers = [systems[["system"]].assign(set=f"paper: {SETS[corpus]}", **printed(systems, corpus)) for corpus in others]
+    return pd.concat([ours.drop(columns=["bleu_low", "bleu_high"]), *papers], ignore_index=True)
 
 
 def by_vocabulary(frame: pd.DataFrame) -> pd.DataFrame:
@@ -76,12 +76,7 @@ EXPERIMENTS = (
     Experiment(quality.figure1, "Figure 1: which slots see each other", live=True, counted=True),
     Experiment(quality.figure2, "Figure 2: a sentence from both ends", traced=True, live=True, counted=True),
     Experiment(quality.mask_predict, "Mask-Predict: all tokens at once", traced=True, counted=True),
-    Experiment(
-        quality.table1,
-        "Table 1: settings",
-        columns("name ours paper"),
-        counted=True,
-    ),
+    Experiment(quality.table1, "Table 1: settings", columns("name ours paper"), counted=True),
     Experiment(
         quality.table2,
         "Table 2: quality and speed of every system",

@@ -176,24 +176,19 @@ def table8(run: CorpusRun) -> pd.DataFrame:
     source, target = recorded.direction.split("-")
     pairs = own_pairs(source, target)[: 12 if run.tiny else None]
     texts = [text for text, _ in pairs]
-    translations = {}
+    frame = pd.DataFrame(pairs, columns=["source", "reference"])
     for method in ("exact", "screened"):
         _, projection = _decoding("translation", method, run)
         session = Session.of(
             recorded.loaded, source, target, projection=projection, max_length=AMOUNTS[run.scale].longest
         )
-        translations[method] = recorded.loaded.texts(texts, [hypothesis.tokens for hypothesis in session.decode(texts)])
-    same = same_share(translations["exact"], translations["screened"])
-    rows = [
-        {"source": text, "reference": reference, "exact": exact, "screened": screened, "same_text": same}
-        for (text, reference), exact, screened in zip(
-            pairs, translations["exact"], translations["screened"], strict=True
-        )
-        if exact != screened
-    ][:EXAMPLE_ROWS]
-    columns = ["name", "source", "reference", "exact", "screened", "same_text", "model"]
-    examples = [{"name": f"example {i}", **row} for i, row in enumerate(rows, 1)]
-    return table_on(pd.DataFrame(examples, columns=columns).assign(model=recorded.model), run, [recorded])
+        frame[method] = recorded.loaded.texts(texts, [hypothesis.tokens for hypothesis in session.decode(texts)])
+    same = frame["exact"] == frame["screened"]
+    examples = (
+        frame.assign(same_text=same.mean(), model=recorded.model)[~same].head(EXAMPLE_ROWS).reset_index(drop=True)
+    )
+    examples.insert(0, "name", [f"example {i}" for i in range(1, len(examples) + 1)])
+    return table_on(examples, run, [recorded])
 
 
 @experiment

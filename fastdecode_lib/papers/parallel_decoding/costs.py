@@ -133,8 +133,8 @@ def _widths(session: Session, sources: Sequence[Source]) -> np.ndarray:
 def batch(run: ThreadedRun) -> pd.DataFrame:
     """Speedup against batch size: each decoder and greedy decoding in batches of the same size, on joined sentences.
 
-    ``frame.attrs["break_even"]`` holds the largest batch size at which each decoder is no slower than greedy decoding, None
-    where there is none.
+    ``break_even`` in the provenance is the largest batch size at which each decoder is no slower than greedy decoding, None where
+    there is none.
     """
     model = run.loaded
     direction = directions_of(model, run.scale)[0]
@@ -160,8 +160,8 @@ def batch(run: ThreadedRun) -> pd.DataFrame:
                     "agreement": float(m.outputs == base.outputs),
                 }
             )
-    frame = table_of(rows, run, model, direction="-".join(direction), rounds=rounds)
-    largest_batch = frame[frame["speedup"] >= 1].groupby("name")["batch"].max()
-    frame.attrs["break_even"] = {name: int(largest_batch[name]) if name in largest_batch else None for name in decoders}
-    frame.attrs["provenance"]["break_even"] = frame.attrs["break_even"]
-    return frame
+    break_even = {
+        name: max((row["batch"] for row in rows if row["name"] == name and row["speedup"] >= 1), default=None)
+        for name in decoders
+    }
+    return table_of(rows, run, model, direction="-".join(direction), rounds=rounds, break_even=break_even)

@@ -296,7 +296,7 @@ def test_batches_change_neither_outputs_nor_positions(model: TranslationModel) -
     passes = frame.pivot(index="batch", columns="name", values="calls")
     assert (passes.diff().dropna() <= 0).all(axis=None), "a larger batch needs no more passes of the network"
     assert (passes["window:width=5"] <= passes["greedy"]).all()
-    assert set(frame.attrs["break_even"]) == curves_of("batch", frame) == set(passes.columns)
+    assert set(frame.attrs["provenance"]["break_even"]) == curves_of("batch", frame) == set(passes.columns)
 
 
 def test_drafts(model: TranslationModel) -> None:

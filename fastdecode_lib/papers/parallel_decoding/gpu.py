@@ -27,8 +27,6 @@ from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.translation import Session
 
 DIRECTION = ("en", "de")
-WIDTHS = {Scale.TINY: (1, 4), Scale.LAPTOP: (1, 2, 4, 8, 16, 32), Scale.PAPER: (1, 2, 4, 8, 16, 32)}
-STEPS, ROUNDS = {Scale.TINY: 2}, {Scale.TINY: 3}
 WINDOW = "window:width=5,draft=recycled/pad"
 DECODERS = (GREEDY, PJ, PGJ3, HGJ3, WINDOW)
 KINDS = ("plain", "graphs")
@@ -58,7 +56,7 @@ def gpu_passes(run: DeviceRun) -> pd.DataFrame:
     """
     from fastdecode_lib.models.graphs import GraphTransformer
 
-    widths, steps, rounds = WIDTHS[run.scale], STEPS.get(run.scale, 10), ROUNDS.get(run.scale, 7)
+    widths, steps, rounds = ((1, 4), 2, 3) if run.tiny else ((1, 2, 4, 8, 16, 32), 10, 7)
     rows: list[dict[str, Any]] = []
     for name, shape in ({"toy": TOY} if run.tiny else GEOMETRIES).items():
         network = random_network(shape, run.seed, run.device, run.dtype)

@@ -91,17 +91,14 @@ def lossless(run: CorpusRun) -> pd.DataFrame:
         used.append(recorded)
         matrix, hidden = _output(name, recorded, run)
         quantised, exact = Quantised(matrix), CompiledExact(matrix)
-        mismatches, rescored, most_rescored, vectors = 0, 0, 0, 0
+        parts = []
         for part in run.bar(_vectors(hidden, queries, run.seed), desc=name, unit="block"):
             best, rescored_rows = quantised.top_k_counted(part, K)
             expected = exact.top_k(part, K)
             differ = (best.ids != expected.ids).any(1) | (best.scores != expected.scores).any(1)
-            mismatches, rescored, most_rescored = (
-                mismatches + int(differ.sum()),
-                rescored + int(rescored_rows.sum()),
-                max(most_rescored, int(rescored_rows.max())),
-            )
-            vectors += len(part)
+            parts.append((differ, rescored_rows))
+        mismatches, rescored = (np.concatenate(column) for column in zip(*parts, strict=True))
+        vectors = len(mismatches)
         rows.append(
             {
                 "name": name,
@@ -110,9 +107,9 @@ def lossless(run: CorpusRun) -> pd.DataFrame:
                 "queries": vectors,
                 "recorded": min(vectors, len(hidden)),
                 "mixed": max(0, vectors - len(hidden)),
-                "mismatches": mismatches,
-                "scored_again": rescored / vectors,
-                "scored_again_most": most_rescored,
+                "mismatches": int(mismatches.sum()),
+                "scored_again": float(rescored.mean()),
+                "scored_again_most": int(rescored.max()),
             }
         )
     return table_on(rows, run, used, geometry=GROWN)

@@ -1,4 +1,4 @@
-"""The systems of Imamura and Sumita (2020), trained or with random weights; one file because the same loop times both."""
+"""The systems of Imamura and Sumita (2020), trained or with random weights."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The runs behind the tables of Santilli et al. (2023); one file because every table is a view of the same runs.
+"""The runs behind the tables of Santilli et al. (2023): every table is a view of them.
 
 ``honest``: decoders as a user runs them, which do not know the target. ``paper``: PJ and PGJ get the true length of the target,
 and HGJ's blocks reach up to the limit of output lengths, as in the paper's experiments. There greedy decoding also ran first on

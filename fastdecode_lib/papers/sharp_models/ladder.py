@@ -152,28 +152,25 @@ def speeds(run: Run) -> pd.DataFrame:
     geometry = GEOMETRIES[run.scale]
     random = _RandomWords(geometry, run.seed)
     speedups = ladder(embeddings=8_000 if geometry.size == "paper" else 200)["merged states"]
-    seconds: dict[str, list[float]] = {}
-    rows = []
     networks: dict[str, Any] = {name: random.network(random.shape(name), speedups) for name in SYSTEMS}
     members = [random.network(random.shape("S4"), speedups, run.seed + number) for number in range(3)]
     networks |= {name: Ensemble(members[:number]) for name, number in ENSEMBLES.items()}
     systems = [random.system(name, network) for name, network in networks.items()]
     timings = run.measure(systems, random.sources, runs=geometry.rounds)
-    first, s1 = timings[0], devlin_2017.TABLE_2["S1"][1]
-    for m in timings:
-        printed = devlin_2017.TABLE_2[m.name][1]
-        seconds[m.name] = m.seconds.tolist()
-        rows.append(
-            {
-                "name": m.name,
-                "words_per_second": geometry.target * len(random.sources) / median(m),
-                **ratio_of("speed_over_s1", first.seconds, m.seconds, run.seed),
-                "distinct_states": random.distinct_states(networks[m.name]),
-                "paper_words_per_second": printed,
-                "paper_speed_over_s1": printed / s1 if printed and s1 else None,
-                "note": "noisy" if noisy(first, m) else "",
-            }
-        )
+    first, printed = timings[0], devlin_2017.TABLE_2
+    rows = [
+        {
+            "name": m.name,
+            "words_per_second": geometry.target * len(random.sources) / median(m),
+            **ratio_of("speed_over_s1", first.seconds, m.seconds, run.seed),
+            "distinct_states": random.distinct_states(networks[m.name]),
+            "paper_words_per_second": printed[m.name][1],
+            "paper_speed_over_s1": printed[m.name][1] / printed["S1"][1],
+            "note": "noisy" if noisy(first, m) else "",
+        }
+        for m in timings
+    ]
+    seconds = {m.name: m.seconds.tolist() for m in timings}
     return table_of(
         rows, run, seconds=seconds, beam=6, delta=3.0, candidates=random.candidates, geometry=geometry.__dict__
     )

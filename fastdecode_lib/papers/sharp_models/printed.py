@@ -10,7 +10,7 @@ TABLE_1 = {
 }
 """Stage -> words a second, factor."""
 
-TABLE_2: dict[str, tuple[float, int | None]] = {
+TABLE_2 = {
     "S1": (36.2, 418),
     "S2": (36.8, 242),
     "S3": (37.1, 271),

@@ -50,8 +50,8 @@ def quality(run: CorpusRun, *, folder: str = "build/train") -> pd.DataFrame:
     for name, members in systems.items():
         missing = [member for member in members if member not in trained]
         gap = f"not trained: fastdecode train {' '.join(missing)} --data DIR" if missing else None
-        printed = devlin_2017.TABLE_2.get(name, (None, None))
-        rows.append({"name": name, **scores.get(name, {}), "paper_bleu": printed[0], "gap": gap})
+        printed = devlin_2017.TABLE_2[name][0] if name in devlin_2017.TABLE_2 else None
+        rows.append({"name": name, **scores.get(name, {}), "paper_bleu": printed, "gap": gap})
     return table_of(
         rows,
         run,

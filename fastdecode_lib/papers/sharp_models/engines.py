@@ -176,15 +176,12 @@ def steps(run: ModelRun, *, size: Size | None = None, folder: Path = FOLDER) -> 
         workers: dict[str, Worker] = {}
         for precision in PRECISIONS:
             label = f"ctranslate2 {precision}"
-            worker, milliseconds[f"{geometry.name}, {label}"] = best_worker(
-                geometry, precision, size.trials, run.progress
-            )
+            key = f"{geometry.name}, {label}"
+            worker, milliseconds[key] = best_worker(geometry, precision, size.trials, run.progress)
             if worker:
                 workers[label] = worker
             else:
-                missing[f"{geometry.name}, {label}"] = (
-                    "not installed, or this processor has no use for it in this precision"
-                )
+                missing[key] = "not installed, or this processor has no use for it in this precision"
         systems = [System(label, decoder_system(geometry.session(label)).decode) for label in geometry.models]
         systems.append(System("hf float32", baseline("hf", geometry.reference, geometry.constraints, 1)))
         systems += [worker.system(label) for label, worker in workers.items()]

@@ -166,33 +166,69 @@ def _highest(number, scratch, touched, weights, unigrams, totals, places, logits
     """The noted token with the highest sum of scores, the lowest id first; `scratch` is zero again after.
 
     `totals` has how often the bigram's and the trigram's context were counted. Most tokens have n-gram counts only: without a head
-    the most probable of them is found before any logarithm is taken.
+    the most probable of them is found before any logarithm is taken. With a head, tokens that it finds so improbable that no
+    count or translation could make them the best are left out.
     """
-    bigram_prior, trigram_prior, head_weight, head_floor = weights[5], weights[6], weights[7], weights[9]
+    head_weight, enough = weights[7], -1e300
+    if head_weight > 0:
+        enough = _enough(number, scratch, touched, weights, unigrams, totals, places, logits, log_normaliser)
     best, chosen, highest, only_counted = -1e300, -1, -1.0, -1
     for index in range(number):
         token = touched[index]
-        probability, score, translated = 0.0, 0.0, scratch[1, token]
-        if weights[0] > 0:
-            probability = unigrams[token]
-            probability = (scratch[2, token] + bigram_prior * probability) / (totals[0] + bigram_prior)
-            probability = (scratch[3, token] + trigram_prior * probability) / (totals[1] + trigram_prior)
-        scratch[0, token] = scratch[1, token] = scratch[2, token] = scratch[3, token] = 0
+        translated, score = scratch[1, token], 0.0
         if head_weight > 0:
-            told = logits[places[token]] - log_normaliser if places[token] >= 0 else head_floor
-            score += head_weight * max(told, head_floor)
-        elif translated == 0:
-            if probability > highest or (probability == highest and token < only_counted):
-                highest, only_counted = probability, token
-            continue
-        score += _log_sum(probability, translated, weights)
-        if score > best or (score == best and token < chosen):
-            best, chosen = score, token
+            score = head_weight * _told(token, places, logits, log_normaliser, weights[9])
+        if score >= enough:
+            probability = _counted(token, scratch, weights, unigrams, totals)
+            if head_weight == 0 and translated == 0:
+                if probability > highest or (probability == highest and token < only_counted):
+                    highest, only_counted = probability, token
+            else:
+                score += _log_sum(probability, translated, weights)
+                if score > best or (score == best and token < chosen):
+                    best, chosen = score, token
+        scratch[0, token] = scratch[1, token] = scratch[2, token] = scratch[3, token] = 0
     if only_counted >= 0:
         score = _log_sum(highest, 0.0, weights)
         if score > best or (score == best and only_counted < chosen):
             chosen = only_counted
     return chosen
+
+
+@njit(nogil=True, error_model="numpy")
+def _enough(number, scratch, touched, weights, unigrams, totals, places, logits, log_normaliser):  # type: ignore[no-untyped-def]
+    """The head's score below which no noted token is the best.
+
+    With less, a token that has the highest translation and an n-gram probability of 1 would still be behind the token that the
+    head finds best; the last term is for rounding.
+    """
+    leader, highest, most = -1, -1e300, 0.0
+    for index in range(number):
+        token = touched[index]
+        told = _told(token, places, logits, log_normaliser, weights[9])
+        if told > highest:
+            leader, highest = token, told
+        most = max(most, scratch[1, token])
+    if leader < 0:
+        return -1e300
+    probability = _counted(leader, scratch, weights, unigrams, totals)
+    score = weights[7] * highest + _log_sum(probability, scratch[1, leader], weights)
+    return score - _log_sum(1.0, most, weights) - 1e-6
+
+
+@njit(nogil=True, error_model="numpy")
+def _told(token, places, logits, log_normaliser, floor):  # type: ignore[no-untyped-def]
+    """A token's log-probability by the head, at least its floor."""
+    return max(logits[places[token]] - log_normaliser, floor) if places[token] >= 0 else floor
+
+
+@njit(nogil=True, error_model="numpy")
+def _counted(token, scratch, weights, unigrams, totals):  # type: ignore[no-untyped-def]
+    """A noted token's probability by the n-grams, 0 without them."""
+    if weights[0] == 0:
+        return 0.0
+    probability = (scratch[2, token] + weights[5] * unigrams[token]) / (totals[0] + weights[5])
+    return (scratch[3, token] + weights[6] * probability) / (totals[1] + weights[6])
 
 
 @njit(nogil=True, error_model="numpy")

@@ -318,8 +318,7 @@ class Constraints:
         return np.concatenate([np.broadcast_to(always, (len(slots), len(always))), per_slot], axis=1)
 
 
-@dataclass(frozen=True)
-class Lane:
+class Lane(NamedTuple):
     """One hypothesis of a beam after a pass: which lane it grew from, its tokens and its score.
 
     The score is the cumulative log-probability, divided by the length to the power of the length penalty once finished.

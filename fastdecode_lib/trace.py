@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -163,7 +163,7 @@ def iteration_to_dict(iteration: Iteration) -> dict[str, Any]:
         "margins": _plain(iteration.margins),
         "num_active": _plain(iteration.num_active),
         "cluster": _plain(iteration.cluster),
-        "lanes": None if lanes is None else [asdict(lane) | {"tokens": list(lane.tokens)} for lane in lanes],
+        "lanes": None if lanes is None else [lane._asdict() | {"tokens": list(lane.tokens)} for lane in lanes],
         "positions": iteration.positions,
         "seconds": iteration.seconds,
     } | ({} if iteration.sources is None else {"sources": iteration.sources.tolist()})

@@ -223,7 +223,7 @@ class _Search:
         if not continuations:  # forced, or no token allowed, which ends a sentence: scores do not change
             token = forced if forced >= 0 else end[0]
             continuations = [(number, token, lane.score) for number, lane in enumerate(self.live)]
-        lanes, self.live = self.live, []
+        lanes, done, self.live = self.live, len(self.done), []
         length, last = self._length(slot + 1), slot + 1 == self.constraints.limit
         for rank, (parent, token, score) in enumerate(continuations):
             ends = last or token in end
@@ -232,7 +232,8 @@ class _Search:
                 self.done.append(Lane(parent, (*lanes[parent].tokens, token), score / length, finished=True))
             elif not ends and len(self.live) < size:
                 self.live.append(Lane(parent, (*lanes[parent].tokens, token), score))
-        self.done = sorted(self.done, key=lambda lane: -lane.score)[:size]
+        if len(self.done) > done:
+            self.done = sorted(self.done, key=lambda lane: -lane.score)[:size]
         self.finished = not self.live or (
             len(self.done) == size
             and (self.settings.early_stopping or self.live[0].score / length <= self.done[-1].score)

@@ -351,11 +351,12 @@ def _edge(front: list[dict[str, Any]], x: str, y: str, sides: list[list[float]])
 
 
 def _range(rows: list[dict[str, Any]], key: str) -> list[float]:
-    """The least and the greatest value, intervals included, with a margin at both ends."""
+    """The least and the greatest value, intervals included, with a margin at both ends, not below 0 if no value is."""
     values = [row.get(f"{key}{end}") for row in rows for end in ("", "_low", "_high")]
     numbers = [value for value in values if value is not None]
     room = 0.1 * (max(numbers) - min(numbers)) or 0.1 * abs(numbers[0]) or 1.0
-    return [min(numbers) - room, max(numbers) + room]
+    least = min(numbers)
+    return [max(0.0, least - room) if least >= 0 else least - room, max(numbers) + room]
 
 
 def _points(frame: Any, x: str, y: str, name: str, chart: str, numbers: Sequence[str]) -> list[dict[str, Any]]:

@@ -174,8 +174,8 @@ HEADLINES = (
 def measured(headlines: tuple[Headline, ...] = HEADLINES) -> pd.DataFrame:
     """A row for each method: ``method, command, stem, page, unchanged, instead, noisy``, and ``speedup`` with its interval.
 
-    ``elsewhere``, with its interval, is the speedup on a second processor, missing for most results; where `second_only` holds,
-    ``speedup`` is of the second processor, and there is none of the first.
+    ``speedup_elsewhere``, with its interval and ``noisy_elsewhere``, is the speedup on a second processor, missing for most
+    results; where `second_only` holds, ``speedup`` is of the second processor, and there is none of the first.
 
     Raises
     ------
@@ -186,14 +186,16 @@ def measured(headlines: tuple[Headline, ...] = HEADLINES) -> pd.DataFrame:
     for headline in headlines:
         row = _row(headline, headline.result)
         ends = {f"speedup{end}": row[f"{headline.speedup}{end}"] for end in ENDS}
+        noisy = {"noisy": bool(row["noisy"]), "noisy_elsewhere": False}
         if headline.result in SECOND:
             second = _row(headline, SECOND[headline.result])
-            ends |= {f"elsewhere{end}": second[f"{headline.speedup}{end}"] for end in ENDS}
+            ends |= {f"speedup_elsewhere{end}": second[f"{headline.speedup}{end}"] for end in ENDS}
+            noisy["noisy_elsewhere"] = bool(second["noisy"])
         unchanged = None if headline.instead else row[headline.unchanged]
         texts = {name: getattr(headline, name) for name in ("method", "command", "stem", "instead", "readme")}
         texts["page"] = headline.result.partition(".")[0]
         second_only = headline.result not in SECOND and _processor(headline.result) in map(_processor, SECOND.values())
-        rows.append(texts | ends | {"unchanged": unchanged, "noisy": bool(row["noisy"]), "second_only": second_only})
+        rows.append(texts | ends | noisy | {"unchanged": unchanged, "second_only": second_only})
     return pd.DataFrame(rows)
 
 

@@ -17,6 +17,8 @@ NGRAM_WEIGHT, LEXICON_WEIGHT, HEAD_WEIGHT = 1.0, 1.8, 6.0
 REACH, DISCOUNT, FLOOR = 1.2, 0.8, 1e-3
 BIGRAM_PRIOR, TRIGRAM_PRIOR = 5.0, 1.0
 HEAD_REACH, HEAD_FLOOR = 6.0, -9.0
+DOUBT = 0.05
+"""Probability by a head that a draft token and all before it are right, below which it is not worth a position."""
 
 Scratch = tuple[np.ndarray, np.ndarray]
 """Buffers that a kernel writes to and clears again: scores (4, V) and the tokens that have a score (V,)."""
@@ -27,7 +29,7 @@ class Scores:
 
     The n-grams are interpolated with Dirichlet priors. The lexicon scores translations of the source tokens near the one that
     follows the previous token's source token, with a discount for source tokens that are translated already; the lexicon
-    aligns the output so far with the source. The head has no score before the first pass.
+    aligns the output so far with the source. The head has no score before the first pass; where it doubts, drafts end.
 
     Satisfies `sources.DraftSource`.
     """
@@ -59,6 +61,8 @@ class Scores:
         self.settled = _Reading(np.zeros((2, len(source))))
         self.ahead = self.settled.copy()
         self.head = HeadReading(head) if head else None
+        self.sureness, self.settled_before = 1.0, 0
+        """The head's probability that all draft tokens of the pass so far are right, and the pass: its settled tokens."""
         self.outputs = self.head.outputs if self.head else _NO_HEAD
 
     def begin(self, vectors: np.ndarray) -> None:
@@ -101,7 +105,15 @@ class Scores:
             normaliser, self.scratch, self.touched, *self.arrays, chain,
         )  # fmt: skip
         tokens: list[int] = chain[:found].tolist()
-        return tokens
+        return [] if self.weights[7] and tokens and self._doubts(tokens[0], len(before), settled) else tokens
+
+    def _doubts(self, token: int, place: int, settled: int) -> bool:
+        """Whether the head doubts that this draft token and all before it in the pass are right."""
+        assert self.head is not None
+        if place == settled or settled != self.settled_before:
+            self.sureness, self.settled_before = 1.0, settled
+        self.sureness *= self.head.probability(token)
+        return self.sureness < DOUBT
 
     def reading(self, before: list[int], settled: int) -> "_Reading":
         """The alignment of tokens `before`, of which the first `settled` are settled, with the source by the lexicon.
@@ -256,6 +268,11 @@ class HeadReading:
         """Take the hidden vector (D,) from which the last settled token was chosen."""
         self.kernels.head_enter(hidden[None], self.bound.matrices, self.rounded, self.initial_state)
         self.fed = []
+
+    def probability(self, token: int) -> float:
+        """Probability of a token behind those that were read; 0 for one outside the draft vocabulary."""
+        place = self.bound.places[token]
+        return float(np.exp(self.logits[0, place] - self.normaliser)) if place >= 0 else 0.0
 
     def read(self, before: list[int], settled: int) -> float | None:
         """Feed the tokens that were not fed yet, from the last settled one on; return the logarithm of the logits' normaliser.

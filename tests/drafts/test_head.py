@@ -76,6 +76,41 @@ def test_the_compiled_step_is_the_equations(seed: int, precision: Precision, tol
         assert normaliser == pytest.approx(float(logits.logsumexp(0)), abs=near)
 
 
+def test_drafts_end_where_the_head_doubts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The product of its probabilities for the tokens of a pass decides; the next pass begins anew."""
+    random = np.random.default_rng(3)
+    output = random_output(random)
+    flat = Output(0.05 * output.weight, 0.05 * output.bias)
+    bound = BoundHead(random_head(random), flat, "de", "float32")
+    scores = Scores("head", None, np.array([1, 2]), 0, head=bound)
+    scores.begin(random.normal(size=(2, SHAPE.source)).astype(np.float32))
+    scores.see(random.normal(size=SHAPE.hidden).astype(np.float32))
+    reading = scores.head
+    assert reading is not None
+    monkeypatch.setattr(constants, "DOUBT", 0.0)
+    before, products = [3], [1.0]
+    for _ in range(4):
+        (token,) = scores.tokens(before, 1, 1)
+        shares = np.exp(reading.logits[0, : len(bound.words)] - reading.normaliser)
+        assert shares.sum() == pytest.approx(1, abs=1e-4)
+        assert reading.probability(token) == pytest.approx(shares[list(bound.words).index(token)], rel=1e-6)
+        products.append(products[-1] * reading.probability(token))
+        before.append(token)
+    assert reading.probability(next(i for i in range(SHAPE.tokens) if i not in bound.words)) == 0
+    for drafted in range(1, 5):
+        monkeypatch.setattr(constants, "DOUBT", (products[drafted - 1] + products[drafted]) / 2)
+        for _ in range(2):  # a second chain of the pass begins anew, too
+            chain = [3]
+            while len(chain) < 5 and (tokens := scores.tokens(chain, 1, 1)):
+                chain += tokens
+            assert chain == before[:drafted]
+    monkeypatch.setattr(constants, "DOUBT", 0.0)
+    scores.tokens([3, 4, before[1]], 2, 1)
+    assert scores.sureness == reading.probability(scores.tokens([3, 4, before[1]], 2, 1)[0]), (
+        "another source's token came first"
+    )
+
+
 def test_a_head_follows_the_tokens_it_is_given() -> None:
     """Going back, or on from other tokens, gives what a fresh reading of these tokens gives."""
     random = np.random.default_rng(1)

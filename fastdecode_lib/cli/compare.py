@@ -125,11 +125,10 @@ def _print_choice(
     options: argparse.Namespace, result: Any, choice: dict[str, Any], shown: Any = None, note: str = ""
 ) -> int:
     """Print the settings tried, as `shown` has them, and the choice; write the table if --json names a file."""
-    rows = result.table.to_dict("records")
     shown = result.table if shown is None else shown
     print_table(shown.drop(columns=["decoder", "projection", "precision"], errors="ignore").to_dict("records"))
     if note:
         print(f"\n{note}")
     print(f"\n{result}")
-    write_json(options, rows, result.provenance | choice)
+    write_json(options, shown.to_dict("records"), result.provenance | choice)
     return 0

@@ -58,6 +58,8 @@ class Speedup:
         How it was measured, and notes on the table and head that were made.
     in_transformers : InTransformers or None
         How the direction is passed to transformers; None where `generate` does not run the model.
+    file : Path or None
+        Where the lossless choice is kept, which `translate` and `hf.window` use from then on.
     """
 
     table: "pd.DataFrame" = field(repr=False)
@@ -65,16 +67,33 @@ class Speedup:
     near: dict[str, str] | None
     provenance: dict[str, Any] = field(repr=False)
     in_transformers: InTransformers | None = field(repr=False)
+    file: Path | None = None
 
     def __str__(self) -> str:
         paragraphs = [self._described("Without any loss", self.lossless)]
         if self.near is None:
-            paragraphs.append("With next to no loss: nothing is faster than that.")
+            paragraphs.append(f"With next to no loss: nothing is faster than that.{self._with_more_loss()}")
         else:
             paragraphs.append(self._described("With next to no loss", self.near))
         if self.table["note"].str.contains("noisy").any():
             paragraphs.append("This machine is noisy now: run it again when it is idle.")
+        if self.file is not None:
+            paragraphs.append(
+                "Without another decoder or projection, `translate` and `hf.window` use the choice without loss from now on. "
+                f"Delete {self.file} to go back."
+            )
         return "\n\n".join(paragraphs)
+
+    def _with_more_loss(self) -> str:
+        """The fastest combination that changes too many outputs, if it is faster than the lossless one."""
+        near, sentences = self.provenance["near"], self.provenance["sentences"]
+        lossless = self.table.set_index(["decoder", "projection", "precision"]).loc[tuple(self.lossless.values())]
+        faster = self.table[(self.table["unchanged"] < near) & (self.table["speedup"] > lossless.speedup)]
+        if faster.empty:
+            return ""
+        row = faster.loc[faster["speedup"].idxmax()]
+        kept = f"{round(row.unchanged * sentences)} of {sentences} outputs, a share below {near} (--near)"
+        return f" {row['name']} is {row.speedup:.1f} times as fast and keeps {kept}."
 
     def _described(self, heading: str, combination: dict[str, str]) -> str:
         row = self.table.set_index(["decoder", "projection", "precision"]).loc[tuple(combination.values())]
@@ -205,10 +224,11 @@ def speedup(
         "family": plain.model.checkpoint.family, "notes": notes, "lossless": by_precision,
     }  # fmt: skip
     fingerprint = plain.model.checkpoint.fingerprint
-    write_table(choice_file(fingerprint, (plain.source, plain.target), batch), table.to_dict("records"), record)
+    file = choice_file(fingerprint, (plain.source, plain.target), batch)
+    write_table(file, table.to_dict("records"), record)
     nearest = None if chosen["near"] is None else combinations[chosen["near"]]
     direction = direction_in_generate(plain.model, plain.source, plain.target)
-    return Speedup(table, combinations[str(chosen[next(iter(models))])], nearest, record, direction)
+    return Speedup(table, combinations[str(chosen[next(iter(models))])], nearest, record, direction, file)
 
 
 def direction_in_generate(model: TranslationModel, source: str | None, target: str | None) -> InTransformers | None:

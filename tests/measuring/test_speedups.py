@@ -58,6 +58,31 @@ def test_the_fastest_of_each_kind(monkeypatch: pytest.MonkeyPatch, models: dict[
     assert strict["near"] is None
 
 
+def test_noisy_times_are_taken_again_and_what_is_surely_faster_is_chosen(
+    monkeypatch: pytest.MonkeyPatch, models: dict[str, Any]
+) -> None:
+    """A window that is mostly faster, and sometimes much slower, is not chosen; `quantised` is timed although it seemed slow."""
+    rounds: list[int] = []
+    window, quantised = (named(d, "quantised", "float32") for d in (DECODERS[1], "greedy"))
+
+    def measure(systems: Any, sources: Any, *, runs: int, **_: Any) -> list[Measurement]:
+        rounds.append(runs)
+        times = {window: [1.0, 5.0, 1.1], quantised: [9.0] if runs == speedups.SCREENING_ROUNDS else [2.0]}
+        return [
+            Measurement(
+                s.name, np.resize(times.get(s.name, [4.0]), runs), tuple(s.decode(source) for source in sources)
+            )
+            for s in systems
+        ]
+
+    monkeypatch.setattr(speedups, "measure", measure)
+    monkeypatch.setattr(speedups, "FINALISTS", 1)
+    table, chosen = fastest({"float32": models["float32"]}, TEXTS, decoders=DECODERS, **ASKED)
+    assert rounds == [speedups.SCREENING_ROUNDS, 7, 7 * speedups.MORE] and chosen["float32"] == quantised
+    rows = table.set_index("name")
+    assert rows.speedup[window] > rows.speedup[quantised] and "noisy" in rows.note[window]
+
+
 def test_what_differs_is_not_lossless(monkeypatch: pytest.MonkeyPatch, models: dict[str, Any]) -> None:
     clock(monkeypatch, {"pad + exact": 1.0}, wrong="pad + exact")
     table, chosen = fastest({"float32": models["float32"]}, TEXTS, decoders=DECODERS[:2], **ASKED)

@@ -115,7 +115,7 @@ def test_what_is_printed_calls_nothing_lossless_that_differs_from_float32(
     ]
     table = pd.DataFrame([dict(zip(names, row, strict=True)) | {"lossless": True, "note": ""} for row in rows])
     plain = {"decoder": "greedy", "projection": "exact", "precision": "float32"}
-    record = {"source": "en", "target": "de", "batch": 1, "model": "m", "sentences": 10}
+    record = {"source": "en", "target": "de", "batch": 1, "model": "m", "sentences": 10, "near": 0.95}
     monkeypatch.setattr(module, "speedup", lambda *a, **k: module.Speedup(table, plain, None, record, None))
     (tmp_path / "en.txt").write_text("One line.\n", encoding="utf-8")
     assert (
@@ -124,6 +124,7 @@ def test_what_is_printed_calls_nothing_lossless_that_differs_from_float32(
     out = capsys.readouterr().out
     int8, float32 = (line for line in out.splitlines() if line.startswith("greedy + exact"))
     assert "False" in int8 and "True" in float32
+    assert "greedy + exact + int8 is 3.0 times as fast and keeps 8 of 10 outputs, a share below 0.95 (--near)." in out
     assert "the choice is among them" in out and "With next to no loss: nothing is faster" in out
 
 

@@ -59,12 +59,13 @@ def count_kept(slots, filled, before_step, counts):  # type: ignore[no-untyped-d
 
 
 @kernel
-def own_pages(starts, slots, pages, uses, keys, values):  # type: ignore[no-untyped-def]
-    """Give each row pages that nobody else uses, from slot ``starts[row]`` to before `slots`; what it has there is copied.
+def own_pages(starts, written, slots, pages, uses, keys, values):  # type: ignore[no-untyped-def]
+    """Give each row pages that nobody else uses, from slot ``starts[row]`` to before `slots`; what is written there is copied.
 
     Parameters
     ----------
-    starts : int64 array (B,)
+    starts, written : int64 arrays (B,)
+        The first slot that may be written next, and the number of slots that have been written.
     slots : int
     pages : int64 array (B, C)
         The pages of each row, -1 where it has none yet; changed in place, as `uses` is.
@@ -90,7 +91,7 @@ def own_pages(starts, slots, pages, uses, keys, values):  # type: ignore[no-unty
                 continue
             if page >= 0:
                 for cache in (keys, values):
-                    _copy_slots(cache, page, free, starts[row] - column * PAGE)
+                    _copy_slots(cache, page, free, min(written[row] - column * PAGE, PAGE))
                 uses[page] -= 1
             pages[row, column], uses[free] = free, 1
     return missing

@@ -54,8 +54,8 @@ large entries, beside which int8 rounds the others to almost nothing."""
 _Arrays = tuple[np.ndarray, ...]
 
 
-class _Room(threading.local):
-    """Working arrays of a pass, separate for each thread; replaced by larger ones when a pass needs more."""
+class _Room:
+    """Working arrays of a pass, replaced by larger ones when a pass needs more."""
 
     def __init__(self, width: int, widest: int, slots: int):
         self.width, self.widest, self.slots, self.positions = width, widest, slots, -1
@@ -79,19 +79,23 @@ class _Room(threading.local):
 
 
 class _Pages:
-    """Self-attention caches (layers, P, heads, PAGE, size) in pages of slots, which the rows of several states share."""
+    """Self-attention caches (layers, P, heads, PAGE, size) in pages of slots, which the rows of several states share.
+
+    Whoever reads or writes them, or the pages of a state, holds `lock`: these states may be used by several threads.
+    """
 
     def __init__(self, layers: int, heads: int, size: int):
+        self.lock = threading.Lock()
         self.keys, self.values = (np.empty((layers, 0, heads, PAGE, size), dtype=np.float32) for _ in range(2))
         self.states: weakref.WeakSet[CompiledState] = weakref.WeakSet()
         """The states that use them."""
 
-    def own(self, table: np.ndarray, starts: np.ndarray, slots: int) -> None:
-        """Give the rows of a state's table (B, C) pages of their own from slots `starts` (B,) to before `slots`."""
+    def own(self, table: np.ndarray, starts: np.ndarray, written: np.ndarray, slots: int) -> None:
+        """Give the rows of a state's table (B, C) pages of their own, see `own_pages`."""
         uses = np.zeros(self.keys.shape[1], dtype=np.int64)
         for state in self.states:
             uses += np.bincount(state.pages[state.pages >= 0], minlength=len(uses))
-        while missing := own_pages(starts, slots, table, uses, self.keys, self.values):
+        while missing := own_pages(starts, written, slots, table, uses, self.keys, self.values):
             more = max(missing, len(uses))
             uses = np.concatenate([uses, np.zeros(more, dtype=np.int64)])
             self.keys, self.values = (_with_pages(cache, more) for cache in (self.keys, self.values))
@@ -134,42 +138,50 @@ class CompiledState(Slots):
         (rows, columns), needed = self.pages.shape, -(-slots // PAGE)
         if needed > columns:
             self.pages = np.concatenate([self.pages, np.full((rows, needed - columns), -1)], 1)
-        self.cache.own(self.pages, starts, slots)
+        self.cache.own(self.pages, starts, self.filled, slots)
         self.owned = needed * PAGE
 
     def truncate(self, lengths: np.ndarray) -> None:
         """Forget everything after the first `lengths` slots of each row."""
-        super().truncate(lengths)
-        self.owned = 0
+        with self.cache.lock:
+            before_step = self.before_step
+            super().truncate(lengths)
+            if (self.filled < before_step).any():
+                self.owned = 0
 
     def keep(self, slots: np.ndarray) -> None:
         """Keep these of the last step's slots (B, n), in this order; -1 pads a row."""
         slots, counts, moved = self.kept(slots)
-        if moved and not self.owned:
-            self.own(self.before_step, int(self.filled.max()))
-        for row in range(len(slots)) if moved else ():
-            order, pages = slots[row, : counts[row]], self.pages[row]
-            (sources, source_slots), (targets, target_slots) = (
-                np.divmod(self.before_step[row] + fed, PAGE) for fed in (order, np.arange(len(order)))
-            )
-            for cache in (self.cache.keys, self.cache.values):
-                cache[:, pages[targets], :, target_slots] = cache[:, pages[sources], :, source_slots]
-        self.filled = self.before_step + counts
+        with self.cache.lock:
+            if moved and not self.owned:
+                self.own(self.before_step, int(self.filled.max()))
+            for row in range(len(slots)) if moved else ():
+                order, first = slots[row, : counts[row]], np.arange(counts[row])
+                if (order == first).all():
+                    continue
+                (sources, source_slots), (targets, target_slots) = (
+                    np.divmod(self.before_step[row] + fed, PAGE) for fed in (order, first)
+                )
+                pages = self.pages[row]
+                for cache in (self.cache.keys, self.cache.values):
+                    cache[:, pages[targets], :, target_slots] = cache[:, pages[sources], :, source_slots]
+            self.filled = self.before_step + counts
 
     def select(self, rows: np.ndarray) -> "CompiledState":
         """Independent copies of these rows; the memory of the source is shared."""
         rows = np.asarray(rows, dtype=np.int64)
-        self.owned = 0
-        return CompiledState(
-            self.cache,
-            self.pages[rows],
-            self.max_slots,
-            self.memory,
-            self.inverse[rows],
-            self.filled[rows],
-            self.before_step[rows],
-            self.room,
-        )
+        with self.cache.lock:
+            self.owned = 0
+            return CompiledState(
+                self.cache,
+                self.pages[rows],
+                self.max_slots,
+                self.memory,
+                self.inverse[rows],
+                self.filled[rows],
+                self.before_step[rows],
+                self.room,
+            )
 
 
 class _Side:
@@ -386,17 +398,18 @@ class CompiledTransformer:
         """Feed tokens (B, W), -1 feeding nothing, and return hidden vectors (B, W, D); see `core.Model.step`."""
         tokens, counts, longest = state.checked_step(tokens, len(self.decoder.embedding), self.tokens_per_step)
         rows, width = tokens.shape
-        if longest > state.owned:
-            state.own(state.filled, longest)
         visible_slots = _EVERYTHING if visible is None else self._visible(visible, tokens >= 0)
         hidden = np.zeros((rows, width, self.architecture.width), dtype=np.float32)
         side, memory = self.decoder, state.memory
-        kernels.decode(
-            tokens, visible_slots, state.filled, state.inverse, side.settings, side.matrices, side.norms, side.embedding,
-            side.positions, side.biases, self.scale, *state.room.arrays(rows * width, longest), state.cache.keys,
-            state.cache.values, state.pages, memory.keys, memory.values, memory.lengths, hidden,
-        )  # fmt: skip
-        state.advance(counts)
+        with state.cache.lock:
+            if longest > state.owned:
+                state.own(state.filled, longest)
+            kernels.decode(
+                tokens, visible_slots, state.filled, state.inverse, side.settings, side.matrices, side.norms, side.embedding,
+                side.positions, side.biases, self.scale, *state.room.arrays(rows * width, longest), state.cache.keys,
+                state.cache.values, state.pages, memory.keys, memory.values, memory.lengths, hidden,
+            )  # fmt: skip
+            state.advance(counts)
         return hidden
 
     def _visible(self, visible: np.ndarray, feeding: np.ndarray) -> np.ndarray:

@@ -185,6 +185,7 @@ def family_of_states(seed: int) -> None:
     network, source = engines(seed, "marian", max_positions=60)[1], sources(seed, rows=3)
     encoded = network.encode(source)
     states = [(network.start(encoded, np.full((3, 1), 2)), [(row, []) for row in range(3)])]
+    others: list[Any] = []
     for _ in range(30):
         place = int(random.integers(len(states)))
         state, rows = states[place]
@@ -203,6 +204,13 @@ def family_of_states(seed: int) -> None:
             if random.random() < 0.4:  # the second token is on nobody's path, and goes
                 hidden = network.step(state, fed, np.tile(chain, (len(rows), 1, 1)))
                 kept = np.array([0, *range(2, fed.shape[1])])
+                if random.random() < 0.5:  # states that share the step's slots
+                    chosen = random.integers(len(rows), size=int(random.integers(1, 6)))
+                    selected = state.select(chosen), [(rows[i][0], list(rows[i][1])) for i in chosen]
+                    others.append(state if random.random() < 0.5 else selected[0])
+                    if others[-1] is state:
+                        (state, rows), hidden, fed = selected, hidden[chosen], fed[chosen]
+                        states[place] = selected
                 state.keep(np.tile(kept, (len(rows), 1)))
                 hidden, fed = hidden[:, kept], fed[:, kept]
             else:
@@ -219,18 +227,22 @@ def test_states_that_share_pages_do_not_disturb_each_other(seed: int) -> None:
     family_of_states(seed)
 
 
-@pytest.mark.parametrize("broken", ["uses", "owned"])
+@pytest.mark.parametrize("broken", ["uses", "written", "owned"])
 def test_a_page_that_two_rows_write_to_is_caught(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The twins: pages of which only this state's uses are counted, and a state that takes shared pages for its own."""
+    """The twins: pages of which only this state's uses are counted, or of which what the last step wrote is not copied, and a state
+    that takes shared pages for its own."""
+    own = compiled_transformer._Pages.own
+
+    def alone(self, table, starts, written, slots):  # type: ignore[no-untyped-def]
+        others, self.states = self.states, {s for s in self.states if s.pages is table}
+        own(self, table, starts, written, slots)
+        self.states = others
+
     if broken == "uses":
-        own = compiled_transformer._Pages.own
-
-        def alone(self, table, starts, slots):  # type: ignore[no-untyped-def]
-            others, self.states = self.states, {s for s in self.states if s.pages is table}
-            own(self, table, starts, slots)
-            self.states = others
-
         monkeypatch.setattr(compiled_transformer._Pages, "own", alone)
+    elif broken == "written":
+        kept = lambda self, table, starts, written, slots: own(self, table, starts, starts, slots)  # noqa: E731
+        monkeypatch.setattr(compiled_transformer._Pages, "own", kept)
     else:
         select = compiled_transformer.CompiledState.select
 

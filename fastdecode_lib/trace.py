@@ -63,7 +63,7 @@ class Trace:
         return self.hypotheses[0].tokens if self.hypotheses else ()
 
     def __repr__(self) -> str:
-        return f"Trace({self.source['text']!r}, {self.settings['decoder']}, {self.length})"
+        return f"Trace({self.source.get('text')!r}, {self.settings.get('decoder')}, {self.length})"
 
     @property
     def length(self) -> str:

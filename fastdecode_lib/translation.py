@@ -54,7 +54,10 @@ class Translation:
 
     @property
     def identical(self) -> bool | None:
-        """Whether greedy decoding gives the same tokens; None without ``verify=True``."""
+        """Whether greedy decoding gives the same tokens; None where it was not compared.
+
+        That is without ``verify=True``, of empty text, and after Ctrl-C.
+        """
         return None if self.trace.greedy is None else bool(self.trace.greedy["identical"])
 
     def __str__(self) -> str:

@@ -91,7 +91,7 @@ def compare(
     import pandas as pd
 
     check_loaded(model)
-    sentences = [sentences] if isinstance(sentences, str) else sentences
+    sentences = [sentences] if isinstance(sentences, str) else list(sentences)
     references = [references] if isinstance(references, str) else references
     if references is not None and len(references) != len(sentences):
         raise ValueError(

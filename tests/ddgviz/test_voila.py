@@ -1,11 +1,13 @@
 """The panel as a page of Voila: the bundled model answers, every button works, and nothing is asked of other machines."""
 
+import json
 import os
 import re
 import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,10 @@ ddgviz.explore(Slow(), start=False)
 """
 
 
+CLOSING = "--Voila.tornado_settings={'disable_check_xsrf': True}"
+"""Without it Voila refuses a page's own request to end its kernel. Requests that end one name its secret id."""
+
+
 @pytest.fixture(scope="module")
 def voila(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a Voila that serves the app, and a panel with a slow runner."""
@@ -42,7 +48,8 @@ def voila(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "voila", str(folder), "--no-browser", "--template=page"]
+    assert f'"{CLOSING}"' in (ROOT / "Makefile").read_text(encoding="utf-8")
+    command = [sys.executable, "-m", "voila", str(folder), "--no-browser", "--template=page", CLOSING]
     paths = [str(ROOT), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     folders = {f"JUPYTER_{name}_DIR": str(folder / f".{name.lower()}") for name in ("CONFIG", "DATA", "RUNTIME")}
     environment = folders | {
@@ -103,6 +110,22 @@ def test_the_app_weighs_widths_and_projections(open_page: Any) -> None:
         "[...document.querySelectorAll('.ddg-verdict')].some(e => e.textContent.includes(', exact: '))"
     )
     assert page.get_by_text("cluster 1").first.is_visible(), "active sets stand below the passes"
+
+
+def test_a_session_ends_with_its_page(voila: str, browser: Any) -> None:
+    page = browser.new_page()
+    page.goto(f"{voila}voila/render/slow.ipynb", timeout=60_000)
+    page.wait_for_selector(".ddg-panel .ddgviz", timeout=60_000)
+    config = json.loads(page.locator("#jupyter-config-data").text_content())
+    place = f"{voila}api/kernels/{config['kernelId']}"
+    assert page.request.get(place).status == 200
+    page.goto("about:blank")
+    for _ in range(100):
+        if page.request.get(place).status == 404:
+            break
+        time.sleep(0.2)
+    assert page.request.get(place).status == 404
+    page.close()
 
 
 RUN = """

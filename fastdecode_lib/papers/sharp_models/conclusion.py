@@ -12,11 +12,12 @@ CONCLUSION = Conclusion(
     claims="16-bit products, precomputed embeddings and attention, lookup tables and merged states make a good decoder 4.4 times "
     "as fast; fully-connected layers on one recurrent layer are as good as a deep recurrent network.",
     found="The same steps make our trained network 4.6 times as fast (4.2 to 4.8), and one of the paper's sizes with random "
-    "weights 9.1 times (8.2 to 9.7, noisy). Half of that is torch, which is slow on this processor: over our own float32 "
-    "products the steps give 1.9 and 3.0 times. Fully-connected layers do well: three (S3) gain 4.8 BLEU and seven (S4) "
-    "3.7, where a second recurrent layer (S2) gains 5.1 at a higher price. Beyond the paper, our engine for transformers is "
-    "1.2 to 2.4 times as fast as CTranslate2 on single sentences and 1.3 to 1.6 times on many at once; in int8 72% of "
-    "outputs for our own sentences stay as they are, 47% in CTranslate2's.",
+    "weights 9.1 times (8.2 to 9.7, noisy). Factors of 2.4 and 3.1 of these are torch's, which is slow on this processor: "
+    "over our own float32 products the steps give 1.9 and 3.0 times. Fully-connected layers do well: three (S3) gain 4.8 "
+    "BLEU and seven (S4) 3.7, where a second recurrent layer (S2) gains 5.1 at a higher price. Beyond the paper, our engine "
+    "for transformers is 1.2 to 2.4 times as fast as CTranslate2 on single sentences in float32 and int8 (on another "
+    "processor), and 1.3 to 1.6 times on many at once on two threads; in int8 72% of outputs for our own sentences stay as "
+    "they are, 47% in CTranslate2's.",
     differs="The deep recurrent network (S7) is 6.3 BLEU ahead of S4, after half the updates (the paper: 0.4 ahead). A recurrent "
     "layer on top of seven fully-connected ones (S5) is 3.2 behind S1, and fifteen of them (S6) are level with it (the "
     "paper: 1.4 and 1.1 ahead). Two networks together gain 2.8 (the paper: 0.9).",

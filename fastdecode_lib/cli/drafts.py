@@ -91,8 +91,19 @@ def _draft_table(options: argparse.Namespace) -> int:
         print(
             f"{rows[-1]['name']}: {table.about['tokens']} tokens of {table.about['sentences']} translations, {size} bytes, {path}"
         )
+        if not options.out:
+            _print_use(path)
     write_json(options, rows, provenance(model, threads=options.threads or 1))
     return 0
+
+
+def _print_use(path: Path) -> None:
+    """Say what a table or head at the place where windows look for it changes."""
+    print(
+        f"fastdecode: windows of this model draft from {path} from now on, in place of what comes with it. Delete the file to go "
+        "back; fastdecode speedup makes one and keeps the better of the two.",
+        file=sys.stderr,
+    )
 
 
 def _directions(options: argparse.Namespace, model: Any) -> Sequence[tuple[str | None, str | None]]:
@@ -146,5 +157,7 @@ def _draft_head(options: argparse.Namespace) -> int:
     print(
         f"{head.about['tokens']} tokens of {head.about['sentences']} translations, {path.stat().st_size} bytes, {path}"
     )
+    if not options.out:
+        _print_use(path)
     write_json(options, rows, provenance(model, threads=options.threads or 1, seed=options.seed) | head.about)
     return 0

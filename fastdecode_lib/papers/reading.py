@@ -147,6 +147,7 @@ def texts(frame: pd.DataFrame, *parts: str | Column) -> pd.DataFrame:
     """A table as text: headings and cells, noisy times marked. Parameters as for `selected`."""
     rows, present = selected(frame, *parts)
     timed = [column for column in present if f"{column.name}_low" in rows] or list(present[:1])
+    timed = [column for column in timed if not column.name.startswith(("bleu", "chrf"))]
     cells = {}
     for column in present:
         low, high = (rows.get(f"{column.name}{end}", [None] * len(rows)) for end in ("_low", "_high"))

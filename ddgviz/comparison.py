@@ -37,9 +37,9 @@ class Comparison(ipywidgets.VBox):
         """The comparison in a sentence."""
         return str(self._verdict.value)
 
-    def match(self) -> None:
-        """Compare the outputs that are drawn now."""
-        verdict = judge(self.a.model, self.b.model)
+    def match(self, *, timed: bool = True) -> None:
+        """Compare the outputs that are drawn now, and their times if `timed`."""
+        verdict = judge(self.a.model, self.b.model, timed=timed)
         self.a.match, self.b.match = verdict.matches
         self.agreement, self._verdict.value = verdict.agreement, verdict.text
 

@@ -209,13 +209,13 @@ class Together(ipywidgets.VBox):
                 self._message.value = self.error = str(error)
                 return
             if len(rows) == 2:
-                self.comparison.match()
+                self.comparison.match(timed=False)  # the chart has times of many runs
             self._message.value = " ".join(_sentence(row) for row in rows)
 
 
 def _sentence(row: dict[str, Any]) -> str:
     kept = "every token greedy decoding's" if row["kept"] == 1 else f"{row['kept']:.0%} of the tokens greedy decoding's"
-    name = "Greedy decoding" if row["width"] == 1 else f"A window of {row['width']}"
+    name = "Greedy decoding" if row["width"] == 1 else f"Window of {row['width']}"
     speedup = f"{row['speedup']:.2f} times as fast ({row['speedup_low']:.2f} to {row['speedup_high']:.2f})"
     return f"{name}, {row['projection']}: {row['passes']} passes, {speedup}, {kept}."
 

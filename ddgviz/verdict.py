@@ -32,15 +32,15 @@ class Verdict:
     agreement: float | None
 
 
-def judge(a: TraceModel, b: TraceModel) -> Verdict:
-    """Compare two decodings, A and B."""
+def judge(a: TraceModel, b: TraceModel, *, timed: bool = True) -> Verdict:
+    """Compare two decodings, A and B; `timed` adds the times of these runs."""
     steps = _steps(a, b) if a.complete and b.complete else []
     if not steps:
         return Verdict(_sentence(a, b, steps, 0), ([], []), None)
     pairs = [(i, j) for tag, i, end, j, _ in steps if tag == "equal" for i, j in zip(range(i, end), count(j))]
     longest = max(len(a.tokens), len(b.tokens))
     matches = _positions(dict(pairs), len(a.tokens)), _positions({j: i for i, j in pairs}, len(b.tokens))
-    times = pace(a.seconds, b.seconds) if _source(a) == _source(b) else ""
+    times = pace(a.seconds, b.seconds) if timed and _source(a) == _source(b) else ""
     text = " ".join(filter(None, (_sentence(a, b, steps, len(pairs)), times)))
     return Verdict(text, matches, len(pairs) / longest)
 

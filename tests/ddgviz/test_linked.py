@@ -75,7 +75,7 @@ def test_the_fastest_window_that_keeps_the_output_comes_first(together: Together
     assert together.comparison.a.model.clusters and not together.comparison.b.model.clusters
     assert together.comparison.a.group == together.comparison.b.group != ""
     assert together._message.value.startswith(
-        "A window of 3, clustered: 5 passes, 1.90 times as fast (1.80 to 2.00), every token"
+        "Window of 3, clustered: 5 passes, 1.90 times as fast (1.80 to 2.00), every token"
     )
 
     lossy = Weigher(kept=0.5)

@@ -104,7 +104,7 @@ def test_the_app_weighs_widths_and_projections(open_page: Any) -> None:
     page.wait_for_selector(".js-plotly-plot .scatterlayer .point", timeout=60_000)
     page.wait_for_function("document.querySelectorAll('.ddgviz:not([hidden])').length >= 3", timeout=20_000)
     said = page.locator(".ddg-verdict:visible").first
-    assert re.match(r"A window of \d, \w+: \d+ passes, \d+\.\d\d times as fast", said.inner_text())
+    assert re.match(r"Window of \d, \w+: \d+ passes, \d+\.\d\d times as fast", said.inner_text())
     page.get_by_label("Projection", exact=True).last.select_option("exact")
     page.wait_for_function(
         "[...document.querySelectorAll('.ddg-verdict')].some(e => e.textContent.includes(', exact: '))"

@@ -43,7 +43,7 @@ help: ## list the targets
 	@echo "                    without CUDA, .../whl/cu130 one with it"
 
 lab: install ## open the first notebook in JupyterLab
-	@$(BIN)/jupyter trust notebooks/*.ipynb >/dev/null # or JupyterLab hides the pictures until the cells are run
+	@$(BIN)/jupyter trust notebooks/*.ipynb >/dev/null || true # or JupyterLab hides the pictures until the cells are run
 	$(call say,JupyterLab: stop it with Ctrl-C)
 	@$(BIN)/python -m jupyterlab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb \
 		--LabApp.app_settings_dir="$(CURDIR)/notebooks/lab" \

@@ -236,9 +236,9 @@ class HeadReading:
     """The state of a draft head within a sentence."""
 
     def __init__(self, head: BoundHead):
-        from fastdecode_lib.kernels import drafts
+        from fastdecode_lib.kernels import draft_head
 
-        self.bound, self.kernels = head, drafts
+        self.bound, self.kernels = head, draft_head
         shape = head.shape
         self.widest = max(3 * shape.width, shape.inner, shape.hidden, shape.embedding)
         self.rounded = scratch(1, self.widest)

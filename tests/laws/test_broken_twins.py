@@ -241,7 +241,7 @@ def length_penalty_without_the_end(monkeypatch):
         found = original(self, lane)
         penalty = self.settings.length_penalty
         counted = max(1, len(found.tokens) - (self.end in found.tokens))
-        return replace(found, score=found.score * len(found.tokens) ** penalty / counted**penalty)
+        return found._replace(score=found.score * len(found.tokens) ** penalty / counted**penalty)
 
     monkeypatch.setattr(double_token._Search, "_closed", closed)
 

@@ -53,7 +53,8 @@ app: install ## serve the live panel as a web page
 	$(call say,the panel: http://localhost:$(APP_PORT); stop it with Ctrl-C)
 	@JUPYTER_PATH="$(CURDIR)/notebooks$${JUPYTER_PATH:+:$$JUPYTER_PATH}" $(BIN)/python -m voila notebooks/app.ipynb \
 		--template=page "--Voila.tornado_settings={'disable_check_xsrf': True}" --Voila.ip=127.0.0.1 \
-		--port=$(APP_PORT) --Voila.port_retries=0 --MappingKernelManager.cull_connected=True --MappingKernelManager.cull_idle_timeout=1800 --MappingKernelManager.cull_interval=60 $(APP_ARGS)
+		--port=$(APP_PORT) --Voila.port_retries=0 --MappingKernelManager.cull_connected=True \
+		--MappingKernelManager.cull_idle_timeout=1800 --MappingKernelManager.cull_interval=60 $(APP_ARGS)
 
 test: VERSIONS := newest
 test: lint types tests notebooks soak test-versions ## lint, types, tests, notebooks, soak, the newest transformers, in this order

@@ -63,10 +63,10 @@ class Trace:
         return self.hypotheses[0].tokens if self.hypotheses else ()
 
     def __repr__(self) -> str:
-        return f"Trace({self.source.get('text')!r}, {self.settings.get('decoder')}, {self.length})"
+        return f"Trace({self.source.get('text')!r}, {self.settings.get('decoder')}, {self.summary})"
 
     @property
-    def length(self) -> str:
+    def summary(self) -> str:
         """Tokens and passes in words: ``"9 tokens, 1 pass"``."""
         tokens, passes = len(self.tokens), self.calls
         return f"{tokens} token{'s' * (tokens != 1)}, {passes} pass{'es' * (passes != 1)}"

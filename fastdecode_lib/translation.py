@@ -64,7 +64,7 @@ class Translation:
         return self.text
 
     def __repr__(self) -> str:
-        return f"Translation({self.text!r}, {self.trace.length})"
+        return f"Translation({self.text!r}, {self.trace.summary})"
 
 
 @overload

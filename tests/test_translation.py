@@ -526,7 +526,7 @@ def test_a_translation_says_whether_it_is_greedy_decodings() -> None:
         for verify in (False, True)
     )
     assert plain.identical is None and checked.identical is True and plain.passes == plain.trace.calls
-    assert repr(checked) == f"Translation({checked.text!r}, {checked.trace.length})"
+    assert repr(checked) == f"Translation({checked.text!r}, {checked.trace.summary})"
     assert len(repr(checked.trace)) < 100
 
 

@@ -46,7 +46,9 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
         help="default: the choice of speedup, else auto on the compiled engine, or the plainest for the model",
     )
     translate.add_argument(
-        "--projection", metavar="NAME:key=value", help="default: with --decoder exact, else as fast and with its tokens"
+        "--projection",
+        metavar="NAME:key=value",
+        help="default: exact where --decoder is given, else the fastest known with the same tokens",
     )
     translate.add_argument("--batch", type=int, help="lines of FILE decoded together (default: up to 64)")
     translate.add_argument(

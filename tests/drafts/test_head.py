@@ -105,10 +105,8 @@ def test_drafts_end_where_the_head_doubts(monkeypatch: pytest.MonkeyPatch) -> No
                 chain += tokens
             assert chain == before[:drafted]
     monkeypatch.setattr(constants, "DOUBT", 0.0)
-    scores.tokens([3, 4, before[1]], 2, 1)
-    assert scores.sureness == reading.probability(scores.tokens([3, 4, before[1]], 2, 1)[0]), (
-        "another source's token came first"
-    )
+    (token,) = scores.tokens([3, 4, before[1]], 2, 1)  # another source's token came first
+    assert scores.sureness == reading.probability(token)
 
 
 def test_a_head_follows_the_tokens_it_is_given() -> None:

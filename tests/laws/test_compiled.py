@@ -238,20 +238,20 @@ def test_a_page_that_two_rows_write_to_is_caught(broken: str, monkeypatch: pytes
         own(self, table, starts, written, slots)
         self.states = others
 
-    if broken == "uses":
-        monkeypatch.setattr(compiled_transformer._Pages, "own", alone)
-    elif broken == "written":
-        kept = lambda self, table, starts, written, slots: own(self, table, starts, starts, slots)  # noqa: E731
-        monkeypatch.setattr(compiled_transformer._Pages, "own", kept)
-    else:
-        select = compiled_transformer.CompiledState.select
+    def forgetful(self, table, starts, written, slots):  # type: ignore[no-untyped-def]
+        own(self, table, starts, starts, slots)
 
-        def greedily(self, rows):  # type: ignore[no-untyped-def]
-            owned, selected = self.owned, select(self, rows)
-            self.owned = selected.owned = owned
-            return selected
+    select = compiled_transformer.CompiledState.select
 
+    def greedily(self, rows):  # type: ignore[no-untyped-def]
+        owned, selected = self.owned, select(self, rows)
+        self.owned = selected.owned = owned
+        return selected
+
+    if broken == "owned":
         monkeypatch.setattr(compiled_transformer.CompiledState, "select", greedily)
+    else:
+        monkeypatch.setattr(compiled_transformer._Pages, "own", {"uses": alone, "written": forgetful}[broken])
     with pytest.raises(AssertionError):
         for seed in range(12):
             family_of_states(seed)

@@ -434,20 +434,9 @@ def not_products(rows: np.ndarray) -> dict[str, np.ndarray]:
     for row in range(count):
         attend(rows[row], keys, keys, count, nothing, scores, offsets, attended[row])
         attend_from(
-            rows[row],
-            keys[None],
-            keys[None],
-            FIRST_PAGE,
-            count,
-            nothing,
-            np.float32(0.3),
-            biases,
-            row,
-            places,
-            scores,
-            offsets,
+            rows[row], keys[None], keys[None], FIRST_PAGE, count, nothing, np.float32(0.3), biases, row, places, scores, offsets,
             biased[row],
-        )
+        )  # fmt: skip
         sums[row] = elementwise.log_sum(rows, row, width)
         recurrent.tangent(powers[row], recurrent.POLYNOMIAL)
     found = {"normalised": normalised, "attended": attended, "log_sums": sums, "tangents": powers}
@@ -719,19 +708,8 @@ def test_biases_of_distances_are_added_to_scores(farthest: int, count: int, plac
     out, factor = np.empty(heads * size, np.float32), np.float32(0.7)
     pages, (key_pages, value_pages) = in_pages(random, 4, keys, values)
     attend_from(
-        query,
-        key_pages,
-        value_pages,
-        pages,
-        count,
-        further,
-        factor,
-        biases,
-        place,
-        places,
-        *scratch_of_slots(slots),
-        out,
-    )
+        query, key_pages, value_pages, pages, count, further, factor, biases, place, places, *scratch_of_slots(slots), out
+    )  # fmt: skip
     seen = np.flatnonzero(np.concatenate([np.ones(count, bool), further]))
     distances = np.concatenate([np.arange(count), places])[seen] - place
     for head in range(heads):

@@ -77,6 +77,7 @@ class Together(ipywidgets.VBox):
         menus = ipywidgets.HBox(list(self.choice.values()))
         menus.add_class("ddg-controls")
         self._below = ipywidgets.VBox([self._message, menus, self.comparison])
+        self._below.add_class("ddg-below")
         first = ipywidgets.HBox([self._box, self._go])
         first.add_class("ddg-first")
         self._middle = ipywidgets.VBox([])

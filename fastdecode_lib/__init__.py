@@ -15,7 +15,6 @@ _HOMES = {
     "translate": "translation",
     "Translation": "translation",
     "compare": "measuring.comparing",
-    "tune": "measuring.widths",
     "speedup": "training.speedup",
     "runner": "runners",
     "decoder": "registry",
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from fastdecode_lib.core import Constraints as Constraints
     from fastdecode_lib.loading import load as load
     from fastdecode_lib.measuring.comparing import compare as compare
-    from fastdecode_lib.measuring.widths import tune as tune
     from fastdecode_lib.registry import decoder as decoder
     from fastdecode_lib.runners import runner as runner
     from fastdecode_lib.trace import Trace as Trace

@@ -1,4 +1,4 @@
-"""The commands that measure: `compare` decoders on the same sentences, `tune` a window's width, `speedup` a model."""
+"""The commands that measure: `compare` decoders on the same sentences, `speedup` a model."""
 
 import argparse
 import sys
@@ -8,25 +8,12 @@ from fastdecode_lib.cli.common import UsageError, add_compared, load, print_tabl
 
 
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
-    """Add ``compare``, ``tune`` and ``speedup``."""
+    """Add ``compare`` and ``speedup``."""
     compare = commands.add_parser("compare", parents=parents, help="compare decoders on the same sentences")
     add_compared(compare, "greedy, auto, a window of 3, and the decoders of Santilli et al. (2023)")
     compare.add_argument("--baseline", action="append", default=[], choices=("hf", "ctranslate2"), help="repeatable")
     compare.add_argument("--runs", type=int, default=5, help="timed rounds (default: 5)")
     compare.set_defaults(run=_compare)
-
-    tune = commands.add_parser("tune", parents=parents, help="find the fastest window width on this machine")
-    tune.add_argument(
-        "--source", metavar="FILE", help="text like yours, one sentence a line (default: some of our own)"
-    )
-    tune.add_argument(
-        "--draft",
-        default="auto",
-        help="such as ngram+lexicon+head (default: auto, which tries the draft table and head that are found)",
-    )
-    tune.add_argument("--runs", type=int, default=5, help="timed rounds (default: 5)")
-    tune.add_argument("--batch", type=int, default=1, help="sentences decoded together (default: 1)")
-    tune.set_defaults(run=_tune)
 
     speedup = commands.add_parser(
         "speedup",
@@ -56,6 +43,7 @@ def _compare(options: argparse.Namespace) -> int:
         projections=options.projection or ("exact",),
         baselines=options.baseline,
         references=references,
+        runs=options.runs,
         **_measuring(options),
     )
     rows = frame.to_dict("records")
@@ -73,62 +61,36 @@ def _compare(options: argparse.Namespace) -> int:
     return 0
 
 
-def _tune(options: argparse.Namespace) -> int:
-    from fastdecode_lib.measuring.widths import tune
-    from fastdecode_lib.text.sentences import SENTENCES
-
-    if options.source is None and options.source_language not in (None, "en"):
-        raise UsageError(
-            f"Our own sentences are English: got --from {options.source_language}. Give yours with --source FILE."
-        )
-    lines = read_lines(options.source) if options.source else None
-    sentences = lines if lines is not None else [english for english, _ in SENTENCES]
-    tuned = tune(load(options), sentences, draft=options.draft, batch=options.batch, **_measuring(options))
-    return _print_choice(options, tuned, {"decoder": tuned.decoder})
-
-
 def _speedup(options: argparse.Namespace) -> int:
     from fastdecode_lib.training.speedup import speedup
 
     if options.device not in ("auto", "cpu"):
         raise UsageError(f"speedup measures on the CPU: got --device {options.device}. Leave it out.")
-    arguments = _measuring(options)
-    del arguments["runs"]
     result = speedup(
         options.model,
         read_lines(options.source),
         minutes=options.minutes,
         batch=options.batch,
         near=options.near,
-        **arguments | {"progress": True},
+        **_measuring(options) | {"progress": True},
     )
     table = result.table  # in it, int8 is compared with greedy decoding in int8; printed, with float32, as elsewhere
     shown = table.assign(lossless=table["lossless"] & (table["precision"] == result.lossless["precision"]))
-    note = "The fastest were timed again, longer: they have an interval, and the choice is among them."
-    return _print_choice(options, result, {"lossless": result.lossless, "near": result.near}, shown, note)
+    print_table(shown.drop(columns=["decoder", "projection", "precision"]).to_dict("records"))
+    print("\nThe fastest were timed again, longer: they have an interval, and the choice is among them.")
+    print(f"\n{result}")
+    choice = {"lossless": result.lossless, "near": result.near}
+    write_json(options, shown.to_dict("records"), result.provenance | choice)
+    return 0
 
 
 def _measuring(options: argparse.Namespace) -> dict[str, Any]:
-    """Direction, limits and rounds as arguments of the functions that measure."""
+    """Direction and limits as arguments of the functions that measure."""
     return {
         "source": options.source_language,
         "target": options.target_language,
         "threads": options.threads or 1,
-        "runs": getattr(options, "runs", None),
         "seed": options.seed,
         "progress": sys.stderr.isatty(),
         "max_length": options.max_length,
     }
-
-
-def _print_choice(
-    options: argparse.Namespace, result: Any, choice: dict[str, Any], shown: Any = None, note: str = ""
-) -> int:
-    """Print the settings tried, as `shown` has them, and the choice; write the table if --json names a file."""
-    shown = result.table if shown is None else shown
-    print_table(shown.drop(columns=["decoder", "projection", "precision"], errors="ignore").to_dict("records"))
-    if note:
-        print(f"\n{note}")
-    print(f"\n{result}")
-    write_json(options, shown.to_dict("records"), result.provenance | choice)
-    return 0

@@ -8,7 +8,6 @@ EXAMPLES = {
     "compare": (
         "fastdecode compare --source en.txt --from en --to de --decoder greedy --decoder window:width=3 --baseline hf",
     ),
-    "tune": ("fastdecode tune --from en --to de",),
     "speedup": ("fastdecode speedup --model Helsinki-NLP/opus-mt-en-de --from en --to de --source en.txt",),
     "evaluate": (
         "fastdecode evaluate --from en --to de --source en.txt --reference de.txt --decoder greedy --decoder jacobi",

@@ -3,9 +3,11 @@
 import math
 from collections import Counter
 
+import fakes
 import numpy as np
 import pytest
 
+from fastdecode_lib import cli
 from fastdecode_lib.drafts import scores as constants
 from fastdecode_lib.drafts.finding import find_table, table_name
 from fastdecode_lib.drafts.scores import Scores
@@ -399,3 +401,22 @@ def test_a_foreign_file_is_not_found(table, tmp_path):
     path = tmp_path / table_name("en", "de")
     save_file({"a": np.zeros(1)}, path, metadata={"fastdecode-draft-table": '{"version": 1, "about": "x"}'})
     assert find_table((tmp_path,), "abc", "en", "de") is None
+
+
+def test_command(marian_folder, capsys, tmp_path):
+    texts = sorted(fakes.own_sentences()["en"], key=len)[:3]
+    source = tmp_path / "source.txt"
+    source.write_text("\n".join(texts), encoding="utf-8")
+    model = ("--model", str(marian_folder), "--from", "en", "--to", "de", "--max-length", "8", "--least", "1")
+    out, work = tmp_path / "out", tmp_path / "work"
+    arguments = ["draft-table", *model, "--source", str(source), "--out", str(out), "--folder", str(work)]
+    assert cli.main([*arguments, "--vmap", str(tmp_path / "vmap.txt"), "--json", str(tmp_path / "t.json")]) == 0
+    assert "3 translations" in capsys.readouterr().out
+    assert (out / "en-de.safetensors").is_file() and (tmp_path / "vmap.txt").is_file()
+    spec = f"window:width=4,table={out / 'en-de.safetensors'}"
+    assert cli.main(["translate", *model[:-2], "--decoder", spec, texts[0]]) == 0
+    windowed = capsys.readouterr().out
+    assert cli.main(["translate", *model[:-2], texts[0]]) == 0
+    assert capsys.readouterr().out == windowed
+    assert cli.main(["draft-table", *model, "--source", str(tmp_path / "none")]) == 2
+    assert cli.main(["draft-table", *model, "--source", str(source), "--sentences", "0"]) == 2

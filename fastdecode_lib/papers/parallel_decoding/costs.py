@@ -12,7 +12,7 @@ import pandas as pd
 
 from fastdecode_lib.core import Source, Usage
 from fastdecode_lib.measuring.comparing import decoder_system
-from fastdecode_lib.measuring.widths import pass_cost
+from fastdecode_lib.measuring.pass_costs import pass_cost
 from fastdecode_lib.papers.parallel_decoding import printed
 from fastdecode_lib.papers.parallel_decoding.printed import GREEDY, HGJ3, PGJ3, PJ
 from fastdecode_lib.papers.parallel_decoding.runs import (

@@ -12,10 +12,10 @@ import pandas as pd
 
 from fastdecode_lib.loading import TranslationModel, graphed, load
 from fastdecode_lib.measuring.comparing import decoder_system
+from fastdecode_lib.measuring.pass_costs import pass_systems
 from fastdecode_lib.measuring.provenance import device_name
 from fastdecode_lib.measuring.quality import same_share
 from fastdecode_lib.measuring.referee import NO_SOURCE, System, noisy
-from fastdecode_lib.measuring.widths import pass_systems
 from fastdecode_lib.papers.parallel_decoding.costs import GEOMETRIES
 from fastdecode_lib.papers.parallel_decoding.printed import GREEDY, HGJ3, PGJ3, PJ
 from fastdecode_lib.papers.run import DeviceRun, Scale, experiment, table_of

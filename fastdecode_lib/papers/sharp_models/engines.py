@@ -20,9 +20,9 @@ from fastdecode_lib.core import Constraints, Measurement, Source
 from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
 from fastdecode_lib.measuring.baselines import baseline, converted
 from fastdecode_lib.measuring.comparing import decoder_system, outputs_of, text_system
+from fastdecode_lib.measuring.pass_costs import pass_cost
 from fastdecode_lib.measuring.quality import same_share
 from fastdecode_lib.measuring.referee import NO_SOURCE, System, measure, noisy
-from fastdecode_lib.measuring.widths import pass_cost
 from fastdecode_lib.papers.run import CorpusRun, ModelRun, Run, Scale, ThreadedRun, experiment, table_of
 from fastdecode_lib.papers.shared.random_models import OPUS, TOY, random_checkpoint
 from fastdecode_lib.papers.shared.rows import keyed, median, ratio_of, width_rows

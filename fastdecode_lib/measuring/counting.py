@@ -1,6 +1,5 @@
 """Counts and times of the calls of a model and a projection: passes, positions, seconds."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -150,8 +149,6 @@ class Counted(Proxy):
     def __init__(self, inner: Model):
         super().__init__(inner)
         self.usage = Usage()
-        self.passes_of: Counter[int] = Counter()
-        """Number of passes by the number of rows."""
 
     def encode(self, source: Source) -> Any:
         """Count one encoder call."""
@@ -178,6 +175,5 @@ class Counted(Proxy):
     def _count(self, tokens: np.ndarray) -> None:
         is_fed = tokens >= 0
         self.usage.passes += 1
-        self.passes_of[int(is_fed.any(1).sum())] += 1
         self.usage.positions += int(is_fed.sum())
         self.usage.rows += int(is_fed.any(1).sum())

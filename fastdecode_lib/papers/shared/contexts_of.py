@@ -48,7 +48,7 @@ class Amount:
 
 
 AMOUNTS = {
-    Scale.TINY: Amount(10_000, 10_000, 200),
+    Scale.TINY: Amount(10_000, 500, 200),
     Scale.LAPTOP: Amount(1_000_000, 20_000, 400_000),
     Scale.PAPER: Amount(1_000_000, 100_000, 400_000),
 }

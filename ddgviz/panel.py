@@ -249,13 +249,15 @@ class Panel(ipywidgets.VBox):
             for picture, settings in zip(self._pictures, run.settings, strict=False):
                 if not run.pace.stopped():
                     self._decode(run, settings, picture)
+            if self.picture.earlier:
+                raise ValueError("Stopped before the first pass.")
         except Exception as error:  # shown in the panel, where the reader looks
             with self._lock:
                 if run is self._run:
                     kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
                     if not run.traces:
                         self.comparison.reset(two=False)
-                    if picture.model.header.get("source", {}).get("text") != run.text:
+                    if picture.earlier:
                         picture.clear()
                     picture.notice = f"{kind}{error}"
                     picture.layout.visibility = "visible"
@@ -289,9 +291,9 @@ class Panel(ipywidgets.VBox):
                 run.traces.append(picture.to_dict())
 
     def _clear(self, run: Run) -> None:
-        """Clear the pictures and the result for a new run."""
+        """Clear the result for a new run; the pictures stay, as those of an earlier run, until it draws or fails."""
         for picture in self._pictures:
-            picture.notice = ""
+            picture.notice, picture.earlier = "", picture.model.rows > 0
         self._result.value = ""
         self.comparison.reset(two=len(run.settings) == 2)
         with self._quietly():

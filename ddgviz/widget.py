@@ -67,6 +67,8 @@ class Picture(anywidget.AnyWidget):
         keys left out take their defaults.
     notice : str
         A message shown above the picture, as text; empty for none.
+    earlier : bool
+        Whether the picture is of a run before the one that was asked for; it is drawn faded until that one begins.
     group : str
         Pictures of one group on a page share the token under the cursor and the pass shown; empty for none.
     match : list of int
@@ -85,6 +87,7 @@ class Picture(anywidget.AnyWidget):
     seq = traitlets.Int(0).tag(sync=True)
     view = traitlets.Dict().tag(sync=True)
     notice = traitlets.Unicode("").tag(sync=True)
+    earlier = traitlets.Bool(False).tag(sync=True)
     group = traitlets.Unicode("").tag(sync=True)
     match = traitlets.List(traitlets.Int()).tag(sync=True)
     palette = traitlets.Unicode("auto").tag(sync=True)
@@ -137,7 +140,7 @@ class Picture(anywidget.AnyWidget):
             self._packed = [pack(row) for row in model.to_dict()["iterations"]]
             self._pending.clear()
             self._number += 1
-            self.view = {}
+            self.view, self.earlier = {}, False
             self._seal()
 
     def append(self, event: dict[str, Any]) -> None:
@@ -155,7 +158,7 @@ class Picture(anywidget.AnyWidget):
                 self.flush()
             self.model.take(event)
             if kind == "start":
-                self.view, self._spoken, self._packed = {}, {}, []
+                self.view, self.earlier, self._spoken, self._packed = {}, False, {}, []
             if kind == "iteration":
                 self._packed.append(pack(event))
             self._number += 1

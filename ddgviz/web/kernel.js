@@ -64,10 +64,10 @@ function render({ model, el }) {
   }));
   const configured = () =>
     view.configure({ group: model.get("group"), match: model.get("match"), palette: model.get("palette"), twin: model.get("name") });
-  const noticed = () => view.setNotice(model.get("notice"));
+  const noticed = () => view.setNotice(model.get("notice"), model.get("earlier"));
   const hooks = {
     "change:seq": () => feed.sealed(), "msg:custom": (content, buffers) => feed.message(content, buffers),
-    "change:view": () => view.setView(model.get("view")), "change:notice": noticed,
+    "change:view": () => view.setView(model.get("view")), "change:notice change:earlier": noticed,
     "change:group change:match change:palette": configured,
   };
   const each = (act) => Object.entries(hooks).forEach(([names, hook]) => names.split(" ").forEach((name) => model[act](name, hook)));

@@ -317,8 +317,9 @@ class View {
     this.draw(true);
   }
 
-  setNotice(text) {
+  setNotice(text, earlier = false) {
     this.part.notice.textContent = text;
+    this.root.toggleAttribute("data-earlier", earlier);
   }
 
   tell() {

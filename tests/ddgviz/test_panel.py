@@ -29,6 +29,7 @@ class Runner:
         self.allowed = threading.Semaphore(passes)
         self.made = self.stopped = self.under_way = 0
         self.asked: list[dict[str, Any]] = []
+        self.loading: Callable[[], object] = lambda: None
         self.together = 0
 
     def choices(self) -> dict[str, Any]:
@@ -43,6 +44,7 @@ class Runner:
 
     def run(self, text: str, settings: dict[str, Any], stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
         self.asked.append({key: value for key, value in settings.items() if key != "projection"})
+        self.loading()
         if settings["decoder"] == "broken":
             raise ValueError(REFUSAL)
         self.under_way += 1
@@ -123,6 +125,42 @@ def test_errors_are_shown_as_text(panel: Panel) -> None:
     panel.controls.choice["decoder"].value = "window"
     assert panel.run("A sentence.") == simulate.garden()
     assert panel.error == ""
+
+
+def test_an_error_takes_the_picture_of_an_earlier_run_away(panel: Panel) -> None:
+    panel.controls.choice["against"].value = "gauss_seidel"
+    panel.run("A sentence.")
+    panel.controls.choice["against"].value = "broken"
+    finish(panel)
+    a, b = panel.comparison.a, panel.comparison.b
+    assert (a.notice, b.notice) == ("", SHOWN) and a.model.complete and b.model.rows == 0
+    panel.controls.choice["decoder"].value = "broken"
+    finish(panel)
+    assert a.notice == SHOWN and a.model.rows == 0 and panel._result.value == "", "also of the same sentence"
+    panel.controls.choice["against"].value = ""
+    panel.controls.choice["decoder"].value = "window"
+    finish(panel)
+    assert a.model.complete and not a.earlier
+    assert panel.run("  ") is None and a.model.rows == 0
+
+
+def test_the_picture_of_an_earlier_run_is_faded_until_the_next_begins(panel: Panel, runner: Runner) -> None:
+    panel.run("A sentence.")
+    loaded = threading.Event()
+    runner.loading = lambda: loaded.wait(10)
+    panel._box.value = "Another."
+    panel.start()
+    assert panel.picture.earlier and panel.picture.model.complete
+    loaded.set()
+    finish(panel)
+    assert not panel.picture.earlier and panel.picture.model.complete
+    loaded.clear()
+    panel.start()
+    panel.start()
+    panel.stop()
+    loaded.set()
+    finish(panel)
+    assert panel.error == "Stopped before the first pass." and panel.picture.model.rows == 0
 
 
 def test_a_sentence_without_content_is_a_run_like_any_other() -> None:

@@ -252,3 +252,8 @@ def test_every_button_works_while_a_run_is_under_way(open_page: Any) -> None:
     assert 2 <= passes() < 19
     page.get_by_label("Decoder").select_option("Broken")
     page.get_by_text("No such decoder, got <b>broken⟨U+202E⟩. Choose another.").wait_for()
+    page.wait_for_function("document.querySelector('.ddgviz').dataset.passes === '0'")
+    assert page.locator(".ddg-player:visible, .ddg-scroll:visible, [data-earlier]").count() == 0, "an older picture is left"
+    page.get_by_label("Decoder").select_option("Sliding window")
+    reach(6)
+    page.wait_for_function("document.querySelector('.ddg-scroll').clientHeight > 200")

@@ -30,26 +30,23 @@ class Controls(ipywidgets.HBox):
     def __init__(self, choices: Mapping[str, Any]) -> None:
         self._choices = choices
         self.choice = {key: menu(key.capitalize(), key) for key in KEYS}
-        for key in KEYS:
-            spell = {"from": words.language, "to": words.language, "decoder": _decoder}.get(key, str)
-            if key != "width":
-                _offer(self.choice[key], [(spell(value), value) for value in choices.get(key, [])])
+        offer_languages(self.choice, choices)
+        decoders = [(_decoder(value), value) for value in choices.get("decoder", [])]
+        _offer(self.choice["decoder"], decoders)
+        for key in ("projection", "precision", "engine"):
+            _offer(self.choice[key], [(str(value), value) for value in choices.get(key, [])])
         self.choice["against"] = menu("Compare with", "decoder")
         self.choice["against_width"] = menu("Its width", "width")
-        decoders = [(_decoder(value), value) for value in choices.get("decoder", [])]
         _offer(self.choice["against"], [("None", NONE), *decoders])
         super().__init__(list(self.choice.values()))
         self.add_class("ddg-controls")
-        for key in ("from", "decoder", "against"):
+        for key in ("decoder", "against"):
             self.adjust(self.choice[key])
 
     def adjust(self, owner: ipywidgets.Dropdown) -> None:
         """Offer the options that fit the choice just made in `owner`."""
         if owner is self.choice["from"]:
-            pairs = (direction.split("-", 1) for direction in self._choices.get("directions", []))
-            targets = [target for source, target in pairs if source == owner.value]
-            if targets:
-                _offer(self.choice["to"], [(words.language(code), code) for code in targets], self.choice["to"].value)
+            offer_targets(self.choice, self._choices)
         elif owner is self.choice["decoder"]:
             self._offer_widths(self.choice["width"], owner.value)
         elif owner is self.choice["against"]:
@@ -82,6 +79,21 @@ class Controls(ipywidgets.HBox):
             _offer(menu, [(str(width), width) for width in sorted({*WIDTHS, usual})], usual)
         if decoder == NONE:
             menu.layout.display = "none"
+
+
+def offer_languages(menus: Mapping[str, ipywidgets.Dropdown], choices: Mapping[str, Any]) -> None:
+    """Offer the languages of `choices` in the menus ``from`` and ``to``."""
+    for side in ("from", "to"):
+        _offer(menus[side], [(words.language(code), code) for code in choices.get(side, [])])
+    offer_targets(menus, choices)
+
+
+def offer_targets(menus: Mapping[str, ipywidgets.Dropdown], choices: Mapping[str, Any]) -> None:
+    """Offer in the menu ``to`` the languages into which the one chosen under ``from`` is translated."""
+    pairs = (direction.split("-", 1) for direction in choices.get("directions", []))
+    targets = [target for source, target in pairs if source == menus["from"].value]
+    if targets:
+        _offer(menus["to"], [(words.language(code), code) for code in targets], menus["to"].value)
 
 
 def _decoder(name: str) -> str:

@@ -8,16 +8,21 @@ import ipywidgets
 import pandas as pd
 import plotly.graph_objects as go
 
+from ddgviz import words
 from ddgviz.comparison import Comparison, with_pictures
-from ddgviz.controls import menu
+from ddgviz.controls import menu, offer_languages, offer_targets
 from ddgviz.figures import curves
 from ddgviz.panel import FIRST
 from ddgviz.plain import Plain
 from ddgviz.runs import stop_at_exit
 from ddgviz.schema import check_boxes, fail
+from ddgviz.text import ELLIPSIS, visible
 
 WIDE = 960
 """Width of the chart in pixels, since it does not know the width of its page."""
+
+SHOWN = 90
+"""Characters of the measured sentence that are shown."""
 
 HINT = "Choose a point: its passes stand below, and under them the same width with another projection."
 
@@ -25,8 +30,16 @@ HINT = "Choose a point: its passes stand below, and under them the same width wi
 class Weigher(Protocol):
     """Interface of a runner that the linked pictures call."""
 
-    def weigh(self, text: str, stop: Callable[[], bool], told: Callable[[float], None]) -> list[dict[str, Any]]:
+    def choices(self) -> dict[str, Any]:
+        """The languages, as `panel.Runner.choices` has them: ``from``, ``to`` and ``directions``."""
+        ...
+
+    def weigh(
+        self, text: str, languages: dict[str, Any], stop: Callable[[], bool], told: Callable[[float], None]
+    ) -> list[dict[str, Any]]:
         """Decode a sentence by windows of several widths under several projections, timed in turns.
+
+        `languages` has the chosen ones as ``from`` and ``to``; it is empty if there is no choice.
 
         Returns
         -------
@@ -47,6 +60,8 @@ class Together(ipywidgets.VBox):
 
     Attributes
     ----------
+    languages : dict of str to Dropdown
+        The menus ``from`` and ``to``, not shown if the model names no languages.
     rows : list of dict
         Measured rows of `Weigher.weigh`.
     chart : plotly.graph_objects.FigureWidget
@@ -72,22 +87,32 @@ class Together(ipywidgets.VBox):
         self._box.add_class("ddg-sentence")
         self._go = ipywidgets.Button(description="Measure", button_style="primary")
         self._bar = ipywidgets.FloatProgress(min=0.0, max=1.0, description="Measuring")
+        self._about = Plain("verdict")
         self._message = Plain("verdict", HINT)
+        self._choices = runner.choices()
+        self.languages = {"from": menu("From", "from"), "to": menu("To", "to")}
+        offer_languages(self.languages, self._choices)
+        second = ipywidgets.HBox(list(self.languages.values()))
+        second.add_class("ddg-controls")
+        second.layout.display = None if self._choices.get("from") else "none"
         self.choice = {"width": menu("Width", "width"), "projection": menu("Projection", "projection")}
         menus = ipywidgets.HBox(list(self.choice.values()))
         menus.add_class("ddg-controls")
-        self._below = ipywidgets.VBox([self._message, menus, self.comparison])
-        self._below.add_class("ddg-below")
+        below = ipywidgets.VBox([self._message, menus, self.comparison])
+        below.add_class("ddg-below")
+        self._drawn = self._about, self._scrolling, below
         first = ipywidgets.HBox([self._box, self._go])
         first.add_class("ddg-first")
         self._middle = ipywidgets.VBox([])
-        super().__init__([first, self._middle])
+        super().__init__([first, second, self._middle])
         self.add_class("ddg-panel")
         self._go.on_click(lambda _: self._press())
         self._box.on_msg(lambda _, content, __: self.start() if content.get("event") == "submit" else None)
         self._quiet = False
         for dropdown in self.choice.values():
             dropdown.observe(lambda _: self._draw(), "value")
+        for dropdown in self.languages.values():
+            dropdown.observe(self._choose_language, "value")
         stop_at_exit(self)
         if start and text.strip():
             self.start()
@@ -101,7 +126,9 @@ class Together(ipywidgets.VBox):
         """Measure in the background; a running measurement is stopped first."""
         self.stop()
         self._stopped = threading.Event()
-        self._worker = threading.Thread(target=self._work, args=(self._box.value, self._stopped), daemon=True)
+        languages = {side: menu.value for side, menu in self.languages.items() if menu.value is not None}
+        asked = self._box.value, languages, self._stopped
+        self._worker = threading.Thread(target=self._work, args=asked, daemon=True)
         self._go.description = "Stop"
         self._bar.value = 0.0
         self._middle.children = (self._bar,)
@@ -142,13 +169,25 @@ class Together(ipywidgets.VBox):
         else:
             self.start()
 
-    def _work(self, text: str, stopped: threading.Event) -> None:
+    def _choose_language(self, change: Any) -> None:
+        """Measure again after a choice, once something has been measured."""
+        if self._quiet:
+            return
+        if change["owner"] is self.languages["from"]:
+            self._quiet = True
+            offer_targets(self.languages, self._choices)
+            self._quiet = False
+        if self.rows or self.busy:
+            self.start()
+
+    def _work(self, text: str, languages: dict[str, Any], stopped: threading.Event) -> None:
         self.error = ""
         try:
             if not text.strip():
                 raise ValueError("A sentence is needed, got an empty one. Type one above.")
-            rows = self.runner.weigh(text, stopped.is_set, self._tell)
+            rows = self.runner.weigh(text, languages, stopped.is_set, self._tell)
             if rows and not stopped.is_set():
+                self._about.value = _about(text, languages)
                 self._show(text, rows)
         except Exception as error:  # shown in the panel, where the reader looks
             kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
@@ -157,7 +196,7 @@ class Together(ipywidgets.VBox):
         finally:
             self._go.description = "Measure"
             if stopped.is_set():
-                self._middle.children = (self._scrolling, self._below) if self.rows else ()
+                self._middle.children = self._drawn if self.rows else ()
 
     def _tell(self, share: float) -> None:
         self._bar.value = share
@@ -165,7 +204,7 @@ class Together(ipywidgets.VBox):
     def _show(self, text: str, rows: list[dict[str, Any]]) -> None:
         with self._lock:
             self.rows, self._text = rows, text
-            frame = pd.DataFrame(rows)
+            frame = pd.DataFrame(rows).assign(projection=[words.projection(row["projection"]) for row in rows])
             figure = curves(
                 frame, "width", "speedup", "projection", reference=1.0,
                 x_title="width of the window (1: greedy decoding)", y_title="times as fast as greedy decoding",
@@ -178,8 +217,9 @@ class Together(ipywidgets.VBox):
             fastest = max(windows, key=lambda row: row["speedup"], default=rows[0])
             self._quiet = True
             for name, dropdown in self.choice.items():
-                dropdown.options = [(str(value), value) for value in dict.fromkeys(row[name] for row in rows)]
-            self._middle.children = (self._scrolling, self._below)
+                spell = words.projection if name == "projection" else str
+                dropdown.options = [(spell(value), value) for value in dict.fromkeys(row[name] for row in rows)]
+            self._middle.children = self._drawn
             self.choose(fastest["width"], fastest["projection"])
 
     def _clicked(self, curve: Any, points: Any, _: Any) -> None:
@@ -208,17 +248,26 @@ class Together(ipywidgets.VBox):
                     picture.layout.visibility = "visible"
             except ValueError as error:
                 self._message.value = self.error = str(error)
+                self.comparison.reset(two=False)
+                self.comparison.a.clear()
                 return
             if len(rows) == 2:
                 self.comparison.match(timed=False)  # the chart has times of many runs
             self._message.value = " ".join(_sentence(row) for row in rows)
 
 
+def _about(text: str, languages: dict[str, Any]) -> str:
+    """The sentence that was measured, and its languages."""
+    said = visible(" ".join(text.split()))
+    said = said if len(said) <= SHOWN else said[: SHOWN - 1].rstrip() + ELLIPSIS
+    return " · ".join(filter(None, (f"Measured on “{said}”", " → ".join(map(words.language, languages.values())))))
+
+
 def _sentence(row: dict[str, Any]) -> str:
     kept = "every token greedy decoding's" if row["kept"] == 1 else f"{row['kept']:.0%} of the tokens greedy decoding's"
     name = "Greedy decoding" if row["width"] == 1 else f"Window of {row['width']}"
     speedup = f"{row['speedup']:.2f} times as fast ({row['speedup_low']:.2f} to {row['speedup_high']:.2f})"
-    return f"{name}, {row['projection']}: {row['passes']} passes, {speedup}, {kept}."
+    return f"{name}, {words.projection(row['projection'])}: {row['passes']} passes, {speedup}, {kept}."
 
 
 def together(runner: Weigher, text: str = FIRST, *, start: bool = True) -> Together:
@@ -227,7 +276,7 @@ def together(runner: Weigher, text: str = FIRST, *, start: bool = True) -> Toget
     Parameters
     ----------
     runner : Weigher
-        ``weigh(text, stop, told)`` and ``run(text, settings, stop)``.
+        ``choices()``, ``weigh(text, languages, stop, told)`` and ``run(text, settings, stop)``.
     text : str
         The first sentence.
     start : bool
@@ -243,8 +292,8 @@ def together(runner: Weigher, text: str = FIRST, *, start: bool = True) -> Toget
     ValueError
         If `runner` lacks these methods.
     """
-    if not all(callable(getattr(runner, name, None)) for name in ("weigh", "run")):
-        expected = "Linked pictures drive a runner: an object with weigh() and run()"
+    if not all(callable(getattr(runner, name, None)) for name in ("choices", "weigh", "run")):
+        expected = "Linked pictures drive a runner: an object with choices(), weigh() and run()"
         raise fail(expected, type(runner).__name__, "For a model of fastdecode_lib, pass fastdecode_lib.runner(model).")
     check_boxes("The chart with its pictures")
     return Together(runner, text, start)

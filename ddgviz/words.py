@@ -32,6 +32,12 @@ _DECODERS = {
     "assisted": "assisted generation",
     "custom": "custom generation",
 }
+_PROJECTIONS = {
+    "quantised": "quantised (int8, then exact)",
+    "clustered": "clustered (k-means)",
+    "screened": "screened (learned clusters)",
+    "lexical": "lexical (words of the source)",
+}
 _OPTIONS = {
     ("gauss_seidel", "block"): "blocks of {}",
     ("hybrid", "block"): "blocks of {}",
@@ -61,6 +67,12 @@ def decoder(typed: object) -> str:
         template = _OPTIONS.get((name, key))
         names.append(template.format(value) if template and equals else option.replace("=", " ").replace("_", " "))
     return ", ".join(names)
+
+
+def projection(name: object) -> str:
+    """A projection's name and what it does; unknown ones as they are."""
+    text = visible(str(name))
+    return _PROJECTIONS.get(text, text)
 
 
 def subtitle(model: TraceModel) -> str:

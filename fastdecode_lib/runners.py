@@ -1,7 +1,7 @@
 """`runner`, by which a widget drives the library; one file because its choices and its runs must fit each other."""
 
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from fastdecode_lib.drafts.finding import directions_with_tables
 from fastdecode_lib.loading import PRECISIONS, TranslationModel, check_loaded, load
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.referee import System, measure, ratio_of
-from fastdecode_lib.projections.screens import screens_path
+from fastdecode_lib.projections.screens import has_screens
 from fastdecode_lib.text.languages import from_english
 from fastdecode_lib.trace import Trace, iteration_to_dict
 from fastdecode_lib.translation import Session
@@ -30,8 +30,10 @@ WIDTHS = ("width", "block", "size")
 NARROW = {"window": 3}
 """Usual widths that differ from a decoder's default: of a wider window, few draft tokens are accepted on one sentence."""
 
-WEIGHED, WEIGHED_WIDTHS, ROUNDS = ("exact", "quantised", "clustered", "lexical"), (1, 2, 3, 4, 5, 8), 5
-"""Projections, widths and rounds of `Runner.weigh`."""
+WEIGHED_WIDTHS, ROUNDS = (1, 2, 3, 4, 5, 8), 5
+"""Widths and rounds of `Runner.weigh`."""
+
+Direction = tuple[str | None, str | None]
 
 SETTINGS = ("from", "to", "decoder", "width", "projection", "precision", "engine")
 
@@ -87,8 +89,7 @@ class Runner:
             Lists for ``from``, ``to``, ``decoder``, ``projection``, ``precision`` and ``engine``; under ``directions``
             the pairs that exist, as ``en-de``; under ``width`` the usual width of each decoder that has one.
         """
-        tokenizer = self.model.tokenizer
-        directions = self.model.directions if tokenizer.ordered else from_english(self.model.directions)
+        directions = self._directions()
         names = registry.fitting(self.model.network)
         names.sort(key=lambda name: USUAL.index(name) if name in USUAL else len(USUAL))
         widths = {name: _width(name) for name in names}
@@ -134,13 +135,19 @@ class Runner:
         yield from events(session, text, verify=True, stop=stop)
 
     def weigh(
-        self, text: str, stop: Callable[[], bool] = lambda: False, told: Callable[[float], None] = lambda share: None
+        self,
+        text: str,
+        languages: Mapping[str, Any] | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        told: Callable[[float], None] = lambda share: None,
     ) -> list[dict[str, Any]]:
-        """Time windows of several widths under the available projections on one sentence, in turns.
+        """Time windows of several widths under the projections that a direction has on one sentence, in turns.
 
         Parameters
         ----------
         text : str
+        languages : mapping, optional
+            ``from`` and ``to``; what is left out is the usual one.
         stop : callable
             Called between rounds; once it returns True the list is empty.
         told : callable
@@ -156,17 +163,12 @@ class Runner:
         Raises
         ------
         ValueError
-            If the sentence has no content, or the model is not decoded token by token from the left.
+            If the sentence has no content, the model does not translate between the languages, or it is not decoded token by
+            token from the left.
         """
-        source, target = next(iter(self.model.directions), (None, None))
-        names = [name for name in WEIGHED if name in self.choices()["projection"]]
-        settings: list[dict[str, Any]] = [
-            {"decoder": "window", "width": width, "projection": name}
-            if width > 1
-            else {"decoder": "greedy", "projection": name}
-            for name in names
-            for width in WEIGHED_WIDTHS
-        ]
+        usual = next(iter(self._directions()), (None, None))
+        source, target = self.model.direction(*map(languages.get, ("from", "to")) if languages else usual)
+        settings = self._weighed(source, target)
         sessions = [
             Session.of(self.model, source, target, spec(choice["decoder"], choice.get("width")), choice["projection"])
             for choice in settings
@@ -190,6 +192,17 @@ class Runner:
             | _speedup(session, sessions[0], batch, times, seconds[0])
             for choice, system, session, times in zip(settings, systems_with_counts, sessions, seconds, strict=True)
             if system.count is not None
+        ]
+
+    def _weighed(self, source: str | None, target: str | None) -> list[dict[str, Any]]:
+        """The settings that `weigh` times: every width under every projection that the direction has."""
+        languages = {"from": source, "to": target}
+        return [
+            {**languages, "projection": name, "decoder": "window" if width > 1 else "greedy"}
+            | ({"width": width} if width > 1 else {})
+            for name in registry.PROJECTIONS
+            if self._has_what_it_needs(name, (source, target))
+            for width in WEIGHED_WIDTHS
         ]
 
     def code(self, settings: Mapping[str, Any]) -> str:
@@ -231,18 +244,23 @@ class Runner:
                 raise ValueError(f"Unknown {name}: got {value!r}. {registry.nearest(str(value), choices[name])}")
         return complete | {name: settings.get(name) for name in ("from", "to")}
 
-    def _has_what_it_needs(self, projection: str) -> bool:
-        """Whether a projection can run: it needs no files, or this model has them."""
+    def _directions(self) -> Sequence[tuple[str, str]]:
+        """The directions of the model, the usual one first."""
+        return self.model.directions if self.model.tokenizer.ordered else from_english(self.model.directions)
+
+    def _has_what_it_needs(self, projection: str, direction: Direction | None = None) -> bool:
+        """Whether a projection can run, in a direction or in any: it needs no files, or this model has them."""
         needs = registry.projection_class(projection).needs
         if needs == "screens":
-            return (screens_path(Path(self.model.checkpoint.folder), projection) / "screens.json").is_file()
-        return needs == "nothing" or (needs == "lexicon" and self._has_lexicon())
+            return has_screens(Path(self.model.checkpoint.folder), projection, direction)
+        return needs == "nothing" or (needs == "lexicon" and self._has_lexicon(direction))
 
-    def _has_lexicon(self) -> bool:
+    def _has_lexicon(self, direction: Direction | None) -> bool:
         """Whether there are candidate lists, from the checkpoint's lexicon or from draft tables."""
         checkpoint = self.model.checkpoint
         tables = directions_with_tables(Path(checkpoint.folder), checkpoint.fingerprint)
-        return getattr(self.model.tokenizer, "lexicon", None) is not None or bool(tables)
+        has_table = bool(tables) if direction is None else direction in tables
+        return getattr(self.model.tokenizer, "lexicon", None) is not None or has_table
 
     def _numbers(self) -> dict[str, tuple[str, ...]]:
         """The engines that run this model on its device, and the dtypes or precisions of each."""

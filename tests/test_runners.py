@@ -1,6 +1,9 @@
 """The runner: what it offers, that it does what was chosen, and that its code does the same."""
 
+import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +12,7 @@ import pytest
 
 from fastdecode_lib import load, registry
 from fastdecode_lib.loading import TranslationModel
-from fastdecode_lib.runners import DECODERS, SETTINGS, WEIGHED, WEIGHED_WIDTHS, Runner, runner, spec
+from fastdecode_lib.runners import DECODERS, SETTINGS, WEIGHED_WIDTHS, Runner, runner, spec
 from fastdecode_lib.trace import Trace
 
 TEXTS = fakes.own_sentences()["en"][:6]
@@ -144,17 +147,43 @@ def test_it_stops_when_asked(run: Runner) -> None:
 def test_widths_and_projections_are_weighed_in_turns() -> None:
     run, told = runner(load("tatoeba-small", device="cpu")), []
     rows = run.weigh(TEXTS[0], told=told.append)
-    assert {row["projection"] for row in rows} == set(WEIGHED) and {row["width"] for row in rows} == set(WEIGHED_WIDTHS)
-    assert len(rows) == len(WEIGHED) * len(WEIGHED_WIDTHS) and told[-1] == 1 and told == sorted(told)
+    projections = run.choices()["projection"]
+    assert projections == ["exact", "quantised", "clustered", "screened", "lexical"]
+    assert [(row["projection"], row["width"]) for row in rows] == [(p, w) for p in projections for w in WEIGHED_WIDTHS]
+    assert told[-1] == 1 and told == sorted(told)
     first = rows[0]
     assert (first["decoder"], first["projection"], first["speedup"], first["kept"]) == ("greedy", "exact", 1, 1)
     assert all(row["kept"] == 1 for row in rows if row["projection"] in ("exact", "quantised"))
-    assert {row["projection"] for row in rows if row["clusters"]} == {"clustered"}
+    assert {row["projection"] for row in rows if row["clusters"]} == {"clustered", "screened"}
     passes = {row["width"]: row["passes"] for row in rows if row["projection"] == "exact"}
     assert passes[1] >= passes[2] >= passes[8]
     for row in rows[:: len(WEIGHED_WIDTHS)]:
         start, *_, _ = run.run(TEXTS[0], row["settings"])
         assert start["settings"]["projection"] == row["projection"]
+        assert (start["source"]["language"], start["target"]["language"]) == ("en", "de")
     assert run.weigh(TEXTS[0], stop=lambda: True) == []
     with pytest.raises(ValueError, match="A sentence with content is needed: got ' '"):
         run.weigh(" ")
+
+
+def test_a_direction_is_weighed_with_the_projections_that_it_has(tmp_path: Path) -> None:
+    """A copy of the bundled model that lost what belongs to one direction."""
+    bundled = load("tatoeba-small", device="cpu").checkpoint.folder
+    folder = Path(shutil.copytree(bundled, tmp_path / "model"))
+    (folder / "draft-tables" / "en-fr.safetensors").unlink()
+    index = folder / "projections" / "screened" / "screens.json"
+    content = json.loads(index.read_text(encoding="utf-8"))
+    del content["parts"]["en-fr"]
+    index.write_text(json.dumps(content), encoding="utf-8")
+    run = runner(load(str(folder), device="cpu"))
+    assert run.choices()["projection"] == ["exact", "quantised", "clustered", "screened", "lexical"]
+    offered = {
+        to: list(dict.fromkeys(row["projection"] for row in run.weigh("A train.", {"from": "en", "to": to})))
+        for to in ("fr", "es")
+    }
+    assert offered == {
+        "fr": ["exact", "quantised", "clustered"],
+        "es": ["exact", "quantised", "clustered", "screened", "lexical"],
+    }
+    with pytest.raises(ValueError, match="does not translate de-fr"):
+        run.weigh("Ein Zug.", {"from": "de", "to": "fr"})

@@ -222,6 +222,19 @@ def screens_path(folder: Path, method: str) -> Path:
     return Path(folder) / "projections" / method
 
 
+def has_screens(folder: Path, method: str, direction: tuple[str | None, str | None] | None = None) -> bool:
+    """Whether a checkpoint's folder has a method's screens, and among them one for a direction, if one is given."""
+    file = screens_path(folder, method) / SCREENS
+    if direction is None or not file.is_file():
+        return file.is_file()
+    return any(name in read_json(file).get("parts", {}) for name in _names(*direction))
+
+
+def _names(source: str | None, target: str | None) -> tuple[str, str, str]:
+    """Names of the screens that serve a direction, the best first."""
+    return f"{source}-{target}", str(target), "all"
+
+
 def _screen_for(method: str, folder: Path, files: ModelFiles) -> Screen:
     """The screen for a direction, checked to be this model's and made by the method."""
     screens = load_screens(folder)
@@ -232,7 +245,7 @@ def _screen_for(method: str, folder: Path, files: ModelFiles) -> Screen:
             f"{', '.join(map(str, fingerprints))}, got {files.fingerprint}. Fit them again for this model."
         )
     source, target = files.direction
-    screen = next((screens[n] for n in (f"{source}-{target}", str(target), "all") if n in screens), None)
+    screen = next((screens[name] for name in _names(source, target) if name in screens), None)
     if screen is None:
         raise ValueError(
             f"The screens in {folder} are of other directions: got {source}-{target}, there are {', '.join(screens)}. Fit them "

@@ -412,7 +412,7 @@ def test_what_pays_on_a_sentence(voila: str, browser: Any, scheme: str) -> None:
     page.get_by_role("button", name="Measure").click()
     page.wait_for_selector(".js-plotly-plot .scatterlayer .point", timeout=60_000)
     page.get_by_label("Width", exact=True).last.select_option("4")
-    page.get_by_label("Projection", exact=True).last.select_option("clustered")
+    page.get_by_label("Projection", exact=True).last.select_option("clustered (k-means)")
     page.locator(".ddg-verdict:visible").get_by_text("Window of 4, clustered").wait_for(timeout=20_000)
     page.locator(".ddg-verdict:visible").get_by_text(re.compile("Same output|Outputs differ")).wait_for(timeout=20_000)
     page.wait_for_function("document.querySelectorAll('.ddgviz[data-passes]').length >= 3")

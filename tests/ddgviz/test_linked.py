@@ -9,6 +9,7 @@ import pytest
 import simulate
 
 import ddgviz
+from ddgviz import words
 from ddgviz.linked import HINT, Together
 
 SPEEDS = {("exact", 1): 1.0, ("exact", 3): 1.2, ("clustered", 1): 1.6, ("clustered", 3): 1.9}
@@ -18,11 +19,17 @@ class Weigher:
     """Says what was written down, and plays runs that are at hand."""
 
     def __init__(self, kept: float = 1.0) -> None:
-        self.kept, self.asked = kept, []
+        self.kept, self.asked, self.languages = kept, [], []
         self.gate, self.waiting = threading.Event(), threading.Event()
         self.gate.set()
 
-    def weigh(self, text: str, stop: Callable[[], bool], told: Callable[[float], None]) -> list[dict[str, Any]]:
+    def choices(self) -> dict[str, Any]:
+        return {"from": ["en", "de"], "to": ["de", "fr", "en"], "directions": ["en-de", "en-fr", "de-en"]}
+
+    def weigh(
+        self, text: str, languages: dict[str, Any], stop: Callable[[], bool], told: Callable[[float], None]
+    ) -> list[dict[str, Any]]:
+        self.languages.append(languages)
         if text == "refuse":
             raise ValueError("Nothing to weigh: got <b>nothing. Type some words.")
         told(0.5)
@@ -63,9 +70,10 @@ def together(weigher: Weigher) -> Together:
 
 def test_what_was_measured_is_a_curve_for_each_projection(together: Together) -> None:
     rows = together.run("A sentence.")
-    assert [curve.name for curve in together.chart.data] == ["exact", "clustered"]
+    assert [curve.name for curve in together.chart.data] == ["exact", "clustered (k-means)"]
     drawn = {(c.name, int(x)): y for c in together.chart.data for x, y in zip(c.x, c.y, strict=True)}
-    assert drawn == SPEEDS and rows == together.rows
+    assert drawn == {(words.projection(name), width): speed for (name, width), speed in SPEEDS.items()}
+    assert rows == together.rows and together._about.value == "Measured on “A sentence.” · English → German"
     assert list(together.chart.data[0].error_y.array) == pytest.approx([0.1, 0.1])
 
 
@@ -75,7 +83,7 @@ def test_the_fastest_window_that_keeps_the_output_comes_first(together: Together
     assert together.comparison.a.model.clusters and not together.comparison.b.model.clusters
     assert together.comparison.a.group == together.comparison.b.group != ""
     assert together._message.value.startswith(
-        "Window of 3, clustered: 5 passes, 1.90 times as fast (1.80 to 2.00), every token"
+        "Window of 3, clustered (k-means): 5 passes, 1.90 times as fast (1.80 to 2.00), every token"
     )
 
     lossy = Weigher(kept=0.5)
@@ -106,7 +114,7 @@ def test_what_fails_is_said_as_text(together: Together) -> None:
     together.run("   ")
     assert together.error == "A sentence is needed, got an empty one. Type one above."
     together.run("A sentence.")
-    assert together.error == "" and len(together._middle.children) == 2
+    assert together.error == "" and together._middle.children == together._drawn
 
 
 def test_it_is_stopped_and_started_again(together: Together, weigher: Weigher) -> None:
@@ -123,7 +131,33 @@ def test_it_is_stopped_and_started_again(together: Together, weigher: Weigher) -
     assert weigher.waiting.wait(10)
     threading.Timer(0.1, weigher.gate.set).start()
     together.stop()
-    assert together._middle.children == (together._scrolling, together._below), "what was drawn before is still there"
+    assert together._middle.children == together._drawn, "what was drawn before is still there"
+    assert together._about.value.startswith("Measured on “A sentence.”"), "and says what it is of"
+
+
+def test_languages_are_chosen_and_measured_again(together: Together, weigher: Weigher) -> None:
+    menus = together.languages
+    menus["to"].value = "fr"
+    assert weigher.languages == [], "nothing was measured yet"
+    together.run("A sentence.")
+    menus["from"].value = "de"
+    assert together._worker is not None
+    together._worker.join()
+    assert menus["to"].options == (("English", "en"),)
+    assert weigher.languages == [{"from": "en", "to": "fr"}, {"from": "de", "to": "en"}]
+    assert together._about.value.endswith(" · German → English")
+
+
+def test_an_error_takes_the_picture_of_the_earlier_point_away(together: Together, weigher: Weigher) -> None:
+    together.run("A sentence.")
+    assert together.comparison.a.model.complete
+
+    def refuse(*_: object) -> Iterator[dict[str, Any]]:
+        raise ValueError("Nothing to decode.")
+
+    weigher.run = refuse
+    together.choose(1, "exact")
+    assert together._message.value == together.error == "Nothing to decode." and together.comparison.a.model.rows == 0
 
 
 def test_it_begins_at_once_unless_told_otherwise(weigher: Weigher) -> None:
@@ -136,5 +170,7 @@ def test_it_begins_at_once_unless_told_otherwise(weigher: Weigher) -> None:
 
 
 def test_something_else_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"an object with weigh\(\) and run\(\).*pass fastdecode_lib.runner\(model\)"):
+    with pytest.raises(
+        ValueError, match=r"an object with choices\(\), weigh\(\) and run\(\).*pass fastdecode_lib.runner\(model\)"
+    ):
         ddgviz.together("text")  # type: ignore[arg-type]

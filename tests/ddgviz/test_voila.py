@@ -103,13 +103,23 @@ def test_the_app_weighs_widths_and_projections(open_page: Any) -> None:
     page.get_by_role("button", name="Measure").click()
     page.wait_for_selector(".js-plotly-plot .scatterlayer .point", timeout=60_000)
     page.wait_for_function("document.querySelectorAll('.ddgviz:not([hidden])').length >= 3", timeout=20_000)
-    said = page.locator(".ddg-verdict:visible").first
-    assert re.match(r"Window of \d, \w+: \d+ passes, \d+\.\d\d times as fast", said.inner_text())
-    page.get_by_label("Projection", exact=True).last.select_option("exact")
+    said = page.locator(".ddg-verdict:visible")
+    measured = r"Window of \d, [a-z\d (),-]+: \d+ passes, \d+\.\d\d times as fast"
+    said.filter(has_text=re.compile(measured)).wait_for(timeout=20_000)
+    text = page.get_by_placeholder("A sentence to measure").input_value()
+    assert said.first.inner_text() == f"Measured on “{text}” · English → German"
+    projection = page.get_by_label("Projection", exact=True).last
+    assert [name.split()[0] for name in projection.locator("option").all_inner_texts()] == [
+        "exact", "quantised", "clustered", "screened", "lexical"
+    ]  # fmt: skip
+    projection.select_option("exact")
     page.wait_for_function(
         "[...document.querySelectorAll('.ddg-verdict')].some(e => e.textContent.includes(', exact: '))"
     )
     assert page.get_by_text("cluster 1").first.is_visible(), "active sets stand below the passes"
+    page.get_by_label("To", exact=True).last.select_option("French")
+    page.get_by_text("” · English → French").wait_for(timeout=60_000)
+    page.locator(".ddg-token:visible", has_text="enfants").first.wait_for()
 
 
 def test_a_session_ends_with_its_page(voila: str, browser: Any) -> None:
@@ -253,7 +263,9 @@ def test_every_button_works_while_a_run_is_under_way(open_page: Any) -> None:
     page.get_by_label("Decoder").select_option("Broken")
     page.get_by_text("No such decoder, got <b>broken⟨U+202E⟩. Choose another.").wait_for()
     page.wait_for_function("document.querySelector('.ddgviz').dataset.passes === '0'")
-    assert page.locator(".ddg-player:visible, .ddg-scroll:visible, [data-earlier]").count() == 0, "an older picture is left"
+    assert page.locator(".ddg-player:visible, .ddg-scroll:visible, [data-earlier]").count() == 0, (
+        "an older picture is left"
+    )
     page.get_by_label("Decoder").select_option("Sliding window")
     reach(6)
     page.wait_for_function("document.querySelector('.ddg-scroll').clientHeight > 200")

@@ -156,6 +156,8 @@ def curves(
 LEGEND = 6
 """Curves that a legend explains, at most; of more curves the names are written at their ends."""
 _APART = 15.0
+_BESIDE = 0.1
+"""Share of the axis at its right from which on names are in the margin."""
 
 
 def _name_ends(
@@ -163,7 +165,7 @@ def _name_ends(
 ) -> None:
     """Write each curve's name at its end, in its colour, in place of a legend; a group of several kinds is named once.
 
-    Names of curves that end at the right are in the margin, others in the plot; a thin line joins each to its curve. `names`
+    Names of curves that end near the right are in the margin, others in the plot; a thin line joins each to its curve. `names`
     are the names on the axis, if any, and `heights` the least and the greatest value.
     """
 
@@ -177,17 +179,20 @@ def _name_ends(
         x, y = lines[-1][-1]
         ends.setdefault(trace.meta["group"], {"x": x, "y": y, "name": trace.name, "color": trace.line.color})
     left, right = (side(x for line in lines for x, _ in line) for side in (min, max))
-    outer = sorted((end for end in ends.values() if end["x"] == right), key=lambda end: end["y"])
-    inner = [end for end in ends.values() if end["x"] != right]
+    beside = right - _BESIDE * (right - left)
+    outer = sorted((end for end in ends.values() if end["x"] >= beside), key=lambda end: end["y"])
+    inner = [end for end in ends.values() if end["x"] < beside]
     tall, pad = heights[1] - heights[0] or 1, 0.04 * (right - left or 1)
     low = heights[0] and heights[0] - 0.04 * tall
     sides = [[left - pad, right + pad], [low, heights[1] + (0.15 if inner else 0.06) * tall]]
-    for end, place in zip(inner, labels.place(inner, "x", "y", "name", sides, lines), strict=True):
-        _name(figure, end, place["xshift"], place["yshift"], "center")
     room = max(labels.HIGH, _APART * len(outer))
-    levels = [room * (end["y"] - sides[1][0]) / (sides[1][1] - sides[1][0]) for end in outer]
+    scale = (sides[1][1] - sides[1][0]) / room
+    levels = [(end["y"] - low) / scale for end in outer]
     for end, level, moved in zip(outer, levels, labels.apart(levels, _APART, room), strict=True):
-        _name(figure, end, 24, moved - level, "left")
+        _name(figure, end, sides[0][1], moved - level, xanchor="left", axref="x")
+        lines.append([(end["x"], end["y"]), (sides[0][1], low + moved * scale)])
+    for end, place in zip(inner, labels.place(inner, "x", "y", "name", sides, lines), strict=True):
+        _name(figure, end, place["xshift"], place["yshift"], xanchor="center")
     figure.update_traces(showlegend=False)
     kinds = [kind for kind in _KINDS if any(trace.meta["kind"] == kind for trace in figure.data)]
     if several := len(kinds) > 1:
@@ -205,11 +210,11 @@ def _name_ends(
     )
 
 
-def _name(figure: go.Figure, end: dict[str, Any], xshift: float, yshift: float, anchor: str) -> None:
-    """Write a name at a distance in pixels from the end of its curve, and a thin line between them."""
-    leads = {"arrowhead": 0, "arrowwidth": 0.8, "arrowcolor": end["color"], "ax": xshift, "ay": -yshift}
+def _name(figure: go.Figure, end: dict[str, Any], across: float, up: float, **place: str) -> None:
+    """Write a name so many pixels from the end of its curve, or above it at a place of the axis, and a thin line between them."""
+    leads = {"arrowhead": 0, "arrowwidth": 0.8, "arrowcolor": end["color"], "ax": across, "ay": -up}
     font = {"color": end["color"], "size": labels.SIZE}
-    figure.add_annotation(x=end["x"], y=end["y"], text=end["name"], xanchor=anchor, font=font, standoff=5, **leads)
+    figure.add_annotation(x=end["x"], y=end["y"], text=end["name"], font=font, standoff=5, **leads, **place)
 
 
 def _look(kind: str, number: int, color: str) -> dict[str, Any]:

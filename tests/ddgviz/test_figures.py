@@ -410,6 +410,15 @@ def test_names_of_curves_that_end_early_stand_in_the_plot(log_x: bool) -> None:
     assert len(boxes) == 6 and not any(labels._common(a, b) for a, b in itertools.combinations(boxes, 2))
 
 
+def test_names_of_curves_that_end_near_the_right_are_in_the_margin_with_the_others() -> None:
+    rows = [{"name": f"way {n}", "speed": x, "share": 1 - x / (90 + n)} for n in range(8) for x in (1, 90 + n)]
+    figure = ddgviz.curves(pd.DataFrame(rows), "speed", "share")
+    named, (low, high) = figure.layout.annotations, figure.layout.yaxis.range
+    assert {(note.xanchor, note.axref, note.ax) for note in named} == {("left", "x", figure.layout.xaxis.range[1])}
+    heights = sorted(labels.HIGH * (note.y - low) / (high - low) - note.ay for note in named)
+    assert min(b - a for a, b in itertools.pairwise(heights)) >= 14.9, "they all end at 0, and none covers another"
+
+
 def test_many_curves_of_several_kinds_are_named_once() -> None:
     paper = [row | {"kind": "paper", "speed": 2 * row["speed"]} for row in many_curves()[:9]]
     figure = ddgviz.curves(pd.DataFrame([*many_curves(), *paper]), "threads", "speed")

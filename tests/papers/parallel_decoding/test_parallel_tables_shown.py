@@ -30,6 +30,16 @@ def test_means_of_the_paper_are_of_all_its_directions() -> None:
                 assert len(found) == 4 and found.to_numpy() == pytest.approx(printed.mean(cells, name, column)), column
 
 
+def test_rows_say_of_how_many_sentences_their_quality_is() -> None:
+    frame, rows = committed("parallel_decoding.table1"), shown("table1").set_index(["name", "sentences"])
+    assert rows.loc["hf"].index.tolist() == ["40 single, honest", "10 joined, honest"]
+    assert rows.loc[GREEDY].index.tolist() == [
+        "500 single, honest", "100 single, paper", "500 joined, honest", "100 joined, paper"
+    ]  # fmt: skip
+    few = frame[(frame["name"] == "hf") & (frame["set"] == "single")]
+    assert (few.sentences == 40).all() and rows.loc[("hf", "40 single, honest"), "bleu"] == few.bleu.mean()
+
+
 def test_every_printed_cell_of_the_languages_is_shown() -> None:
     passes, bleu = (shown(table).set_index("direction") for table in ("table2", "table7"))
     for (name, direction), cell in printed.TABLE_2.items():

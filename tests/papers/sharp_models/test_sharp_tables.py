@@ -15,6 +15,7 @@ from fastdecode_lib.checkpoints.recurrent import SYSTEMS
 from fastdecode_lib.models.compiled_recurrent import ladder
 from fastdecode_lib.papers.catalogue import experiments
 from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.outcomes import committed
 from fastdecode_lib.papers.reading import texts
 from fastdecode_lib.papers.sharp_models import printed as devlin_2017
 from fastdecode_lib.papers.sharp_models.ladder import BEYOND, ENSEMBLES, GEOMETRIES, MODEL, Trained, _RandomWords
@@ -39,6 +40,15 @@ def made(name: str) -> pd.DataFrame:
 def ours(frame: pd.DataFrame) -> pd.DataFrame:
     """The columns that are not the paper's."""
     return frame[[c for c in frame.columns if not c.startswith("paper_") and c not in ("note", "widest_gap")]]
+
+
+def test_table_1_says_of_how_many_sentences_its_outputs_are() -> None:
+    frame, note = committed("sharp_models.table1"), experiments()["sharp_models.table1"].note
+    trained = frame.sentences.dropna().unique().tolist()
+    random = frame.attrs["provenance"]["geometry"]["sentences"]
+    assert f"on {trained[0]:.0f} sentences" in note and len(trained) == 1 and f"on {random} of random words" in note
+    shares = frame[frame.sentences.isna()].agreement * random
+    assert (abs(shares - shares.round()) < 1e-9).all()
 
 
 def test_table_1_climbs_the_ladder_twice() -> None:

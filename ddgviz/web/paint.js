@@ -135,8 +135,9 @@ function drawCell(context, state, item, place, y) {
 function words(context, { colors, geo }, item, { place, baseline, bold, settled }) {
   useFont(context, colors, 12.5 * geo.type, { bold, italic: !settled });
   context.fillStyle = settled ? colors.ink : colors.muted;
-  const aside = geo.quiet && item.guess && place.width >= MARKED ? 9 : 0;
-  const text = item.token < 0 ? "·" : fitted(context, item.text, place.width - 8 - aside);
+  // beside a mark, a token that the column was made for still fits: its padding is 16, of which the tightest type leaves 12
+  const aside = geo.quiet && item.guess && place.width >= MARKED ? 7 : 0;
+  const text = item.token < 0 ? "·" : fitted(context, item.text, place.width - (aside ? 12 : 8));
   context.fillText(text, place.middle + aside / 2, baseline);
   if (!item.continues) return;
   polyline(context, [place.x + 2.5, baseline - 4], [place.x + 6.5, baseline - 4]);

@@ -1,6 +1,7 @@
 """The panel's controls: menus whose options depend on each other."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ipywidgets
@@ -9,6 +10,8 @@ from ddgviz import words
 
 KEYS = ("from", "to", "decoder", "width", "projection", "precision", "engine")
 WIDTHS = (*range(1, 17), 24, 32)
+LATE = 0.5
+"""Seconds after Enter within which letters still belong to it."""
 NONE = ""
 NO_WIDTH = [("–", NONE)]
 
@@ -94,6 +97,20 @@ def offer_targets(menus: Mapping[str, ipywidgets.Dropdown], choices: Mapping[str
     targets = [target for source, target in pairs if source == menus["from"].value]
     if targets:
         _offer(menus["to"], [(words.language(code), code) for code in targets], menus["to"].value)
+
+
+def on_enter(box: ipywidgets.Text, act: Callable[[], None]) -> None:
+    """Call `act` when Enter is pressed in `box`, and again if the last letters come just after it, as pages may send them."""
+    pressed = -LATE
+
+    def enter(_: Any, content: dict[str, Any], __: Any) -> None:
+        nonlocal pressed
+        if content.get("event") == "submit":
+            pressed = time.monotonic()
+            act()
+
+    box.on_msg(enter)
+    box.observe(lambda _: act() if time.monotonic() - pressed < LATE else None, "value")
 
 
 def _decoder(name: str) -> str:

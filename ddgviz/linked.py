@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from ddgviz import words
 from ddgviz.comparison import Comparison, with_pictures
-from ddgviz.controls import menu, offer_languages, offer_targets
+from ddgviz.controls import menu, offer_languages, offer_targets, on_enter
 from ddgviz.figures import curves
 from ddgviz.panel import FIRST
 from ddgviz.plain import Plain
@@ -107,7 +107,7 @@ class Together(ipywidgets.VBox):
         super().__init__([first, second, self._middle])
         self.add_class("ddg-panel")
         self._go.on_click(lambda _: self._press())
-        self._box.on_msg(lambda _, content, __: self.start() if content.get("event") == "submit" else None)
+        on_enter(self._box, self.start)
         self._quiet = False
         for dropdown in self.choice.values():
             dropdown.observe(lambda _: self._draw(), "value")

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import ipywidgets
 
 from ddgviz.comparison import Comparison, with_pictures
-from ddgviz.controls import Controls, menu
+from ddgviz.controls import Controls, menu, on_enter
 from ddgviz.plain import Plain
 from ddgviz.runs import Pace, Run, stop_at_exit
 from ddgviz.schema import check_boxes, fail
@@ -103,7 +103,7 @@ class Panel(ipywidgets.VBox):
         self._go.on_click(lambda _: self._press())
         self._hold.on_click(lambda _: self.pause())
         self._step.on_click(lambda _: self.step())
-        self._box.on_msg(lambda _, content, __: self.start() if content.get("event") == "submit" else None)
+        on_enter(self._box, lambda: None if self._quiet else self.start())
         self._box.observe(lambda _: self._write_code(), "value")
         for choice in self.controls.choice.values():
             choice.observe(self._choose, "value")

@@ -13,7 +13,7 @@ import simulate
 
 import ddgviz
 import fastdecode_lib
-from ddgviz import runs
+from ddgviz import controls, runs
 from ddgviz.panel import Panel
 
 WINDOW = {"from": "en", "to": "de", "decoder": "window", "width": 5}
@@ -181,6 +181,18 @@ def test_enter_translates(panel: Panel) -> None:
     panel._box._handle_custom_msg({"event": "submit"}, [])
     finish(panel)
     assert panel.trace == simulate.garden()
+
+
+def test_letters_that_come_just_after_enter_belong_to_it(panel: Panel, monkeypatch: pytest.MonkeyPatch) -> None:
+    panel._box.value = "The tr"
+    panel._box._handle_custom_msg({"event": "submit"}, [])
+    panel._box.value = "The train."
+    finish(panel)
+    assert panel._run is not None and panel._run.text == "The train."
+    monkeypatch.setattr(controls, "LATE", 0.0)
+    panel._box.value = "The train is"
+    time.sleep(0.05)
+    assert panel._run.text == "The train." and not panel.busy, "later ones wait for the next Enter"
 
 
 def test_code_that_cannot_be_had_is_a_comment(panel: Panel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -218,6 +218,30 @@ def test_the_app_translates_compares_and_remembers(open_page: Any) -> None:
     assert (pictures.count(), verdict.is_visible(), result.is_visible()) == (1, False, True)
 
 
+DRAWN = """
+const fillText = CanvasRenderingContext2D.prototype.fillText;
+window.drawn = new Set();
+CanvasRenderingContext2D.prototype.fillText = function (text, ...place) { drawn.add(text); fillText.call(this, text, ...place); };
+"""
+
+
+def test_a_narrow_page_has_its_buttons_in_one_row_and_whole_tokens(voila: str, browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 700, "height": 900}, reduced_motion="reduce")
+    page.add_init_script(DRAWN)
+    page.goto(f"{voila}voila/render/app.ipynb", timeout=60_000)
+    page.wait_for_function(
+        "document.querySelector('.ddg-result')?.textContent.startsWith('Die Kinder')", timeout=60_000
+    )
+    tops = [button.bounding_box()["y"] for button in page.locator(".ddg-first:visible button").all()]
+    assert len(tops) == 3 and len(set(tops)) == 1
+    page.evaluate("drawn.clear()")
+    page.get_by_label("Compare with").select_option("Greedy")
+    page.get_by_text("Same output: A in").wait_for(timeout=20_000)
+    page.wait_for_function("drawn.has('Kinder') && drawn.has('Schule')")
+    assert not [text for text in page.evaluate("[...drawn]") if text.endswith("…")]
+    page.close()
+
+
 def test_every_button_works_while_a_run_is_under_way(open_page: Any) -> None:
     page = open_page("slow")
     picture = page.locator(".ddgviz").first

@@ -5,6 +5,7 @@ encoder and of all its passes. The speedups of a fast projection and of a wide w
 projection is fast, the rest of a pass may grow faster with w.
 """
 
+import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -67,16 +68,21 @@ def combinations(
     decoders: Iterable[str],
     projections: Iterable[str],
     text: str,
+    *,
+    specs: Mapping[str, str] = types.MappingProxyType({}),
     **limits: Any,
 ) -> list[Combination]:
-    """All combinations for models of the same weights by precision; the first pass over a text shows which of them run."""
+    """All combinations for models of the same weights by precision; the first pass over a text shows which of them run.
+
+    `specs` has the specs of projections that stand for other options than the default ones.
+    """
     decoders, results = tuple(decoders), list[Combination]()
     for precision, model in models.items():
         sessions: dict[str, Session | str] = {
             name: _session(model, source, target, name, **limits) for name in decoders
         }
         for projection in projections:
-            bound = _session(model, source, target, None, projection, **limits)
+            bound = _session(model, source, target, None, specs.get(projection, projection), **limits)
             for name, decoder_session in sessions.items():
                 session = None
                 if isinstance(decoder_session, str):

@@ -37,8 +37,8 @@ class Svd(Listed):
         The rows of V', those of the largest singular values first.
     """
 
-    window: int = 64
-    full: int = 256
+    window: int
+    full: int
     basis: np.ndarray = field(repr=False)
     _rotation: Matrix = field(init=False, repr=False)
     _preview: Matrix = field(init=False, repr=False)
@@ -47,7 +47,7 @@ class Svd(Listed):
     support: ClassVar[Support] = "vocabulary"
 
     @classmethod
-    def fit(cls, weight: Any, bias: Any = None, *, window: int = 64, full: int = 256) -> "Svd":
+    def fit(cls, weight: Any, bias: Any = None, *, window: int = 64, full: int = 512) -> "Svd":
         """Find the singular directions of a weight (V, D); ``dataclasses.replace`` changes the knobs without a new fit."""
         weight, bias = layer(weight, bias)
         doubles = weight.astype(np.float64)

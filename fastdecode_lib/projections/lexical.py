@@ -27,7 +27,7 @@ FREQUENT = 100
 
 @dataclass(frozen=True)
 class Lexical:
-    """Candidates from a lexicon (Devlin, 2017): the 20 likeliest translations of each source word.
+    """Candidates from a lexicon (Devlin, 2017): 20 translations of each source word, 100 frequent tokens; longer lists lose less.
 
     A sentence uses only some rows of the output matrix: those of the `top` best translations of each of its words, and those
     of the `always` active tokens. The paper takes the top 20 of word alignments, about 500 of 80,000 words. Ours: the 100 most
@@ -70,7 +70,8 @@ class Lexical:
         top : int, optional
             Translations of each source token; 20 by default, or all of a vmap file, as in CTranslate2.
         frequent : int, optional
-            Most frequent tokens that are in every list; 100 by default. A vmap file has its own.
+            Most frequent tokens that are in every list; 100 by default. A vmap file has its own. With 1,000, 90 of 100 outputs of
+            the bundled model (dev split, en-de) are the full vocabulary's; by default 76.
         file : str, optional
             A vmap file for the model's tokenizer.
         """

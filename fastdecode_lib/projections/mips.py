@@ -3,6 +3,9 @@
 A token's score is the inner product of (weight, bias) with (hidden, 1). Methods for distances lengthen each row by one more
 column, ``sqrt(U^2 - |row|^2)`` with the length U of the longest row, and queries by 0: then the nearest row has the highest
 score. All methods score their candidates exactly; probabilities are normalised over the candidates.
+
+The default knobs keep more than 8 of 10 greedy outputs of the bundled model ``tatoeba-small`` (100 sentences of the dev split each,
+en-de, fr-en and en-es); other models need others.
 """
 
 from dataclasses import dataclass, field
@@ -31,16 +34,20 @@ class GreedyMips(Listed):
         Each column of (weight, bias) in descending order, and the tokens of its entries.
     """
 
-    budget: int = 512
+    budget: int
     entries: np.ndarray = field(repr=False)
     members: np.ndarray = field(repr=False)
 
     name = "greedy_mips"
 
     @classmethod
-    def fit(cls, weight: Any, bias: Any = None, *, budget: int = 512) -> Self:
-        """Sort the columns of a weight (V, D); ``dataclasses.replace`` changes the budget without a new fit."""
+    def fit(cls, weight: Any, bias: Any = None, *, budget: int | None = None) -> Self:
+        """Sort the columns of a weight (V, D); ``dataclasses.replace`` changes the budget without a new fit.
+
+        The default budget is four fifths of the tokens.
+        """
         weight, bias = layer(weight, bias)
+        budget = len(weight) * 4 // 5 if budget is None else budget
         columns = np.concatenate([weight, bias[:, None]], axis=1).T
         members = np.argsort(-columns, axis=1, kind="stable").astype(np.int32)
         entries = np.take_along_axis(columns, members, axis=1)
@@ -93,7 +100,7 @@ class LshMips(Listed):
     name, first_stage = "lsh_mips", "planes"
 
     @classmethod
-    def fit(cls, weight: Any, bias: Any = None, *, tables: int = 16, bits: int = 8, seed: int = 0) -> Self:
+    def fit(cls, weight: Any, bias: Any = None, *, tables: int = 96, bits: int = 5, seed: int = 0) -> Self:
         """Hash a weight (V, D) into `tables` of 2^`bits` buckets each; with 0 bits, every token is a candidate."""
         weight, bias = layer(weight, bias)
         within(cls.name, "tables", tables, 1, 4096)
@@ -162,7 +169,7 @@ class PcaMips(Listed):
         The token of each row.
     """
 
-    detours: bool = False
+    detours: bool
     directions: Matrix = field(repr=False)
     cuts: np.ndarray = field(repr=False)
     centre: np.ndarray = field(repr=False)
@@ -172,7 +179,7 @@ class PcaMips(Listed):
     name, first_stage = "pca_mips", "directions"
 
     @classmethod
-    def fit(cls, weight: Any, bias: Any = None, *, depth: int = 4, detours: bool = False) -> Self:
+    def fit(cls, weight: Any, bias: Any = None, *, depth: int = 2, detours: bool = True) -> Self:
         """Build a tree over a weight (V, D) with 2^`depth` leaves."""
         weight, bias = layer(weight, bias)
         most = min(len(weight).bit_length() - 1, weight.shape[1] + 2)
@@ -258,7 +265,7 @@ class RowClusters(Listed):
         The token of each row.
     """
 
-    probes: int = 8
+    probes: int
     centroids: Matrix = field(repr=False)
     offsets: np.ndarray = field(repr=False)
     order: np.ndarray = field(repr=False)
@@ -271,14 +278,18 @@ class RowClusters(Listed):
         weight: Any,
         bias: Any = None,
         *,
-        clusters: int = 256,
-        probes: int = 8,
+        clusters: int = 512,
+        probes: int | None = None,
         iterations: int = 20,
         seed: int = 0,
     ) -> Self:
-        """Cluster the rows of a weight (V, D); ``dataclasses.replace`` changes the probes without a new fit."""
+        """Cluster the rows of a weight (V, D); ``dataclasses.replace`` changes the probes without a new fit.
+
+        By default a quarter of the clusters are searched.
+        """
         weight, bias = layer(weight, bias)
         within(cls.name, "clusters", clusters, 1, len(weight))
+        probes = max(1, clusters // 4) if probes is None else probes
         within(cls.name, "probes", probes, 1, clusters)
         directions = kmeans(weight, clusters, iterations=iterations, seed=seed, spherical=True)
         nearest = Matrix.of(directions)(weight).argmax(1)

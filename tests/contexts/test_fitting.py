@@ -19,6 +19,7 @@ from fastdecode_lib.contexts.recording import record
 from fastdecode_lib.contexts.shards import Contexts
 from fastdecode_lib.language_model import load_language
 from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.measuring.quality import same_share
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.exact_compiled import output_matrix
 from fastdecode_lib.projections.learning_to_screen import Learning, Reading
@@ -128,6 +129,13 @@ def test_baselines_go_by_name_with_their_knobs(spec: str, model: TranslationMode
     if spec.startswith("row_clusters"):  # all of them are looked at
         exact = Session.of(model, "en", "de", max_length=12).decode(texts, threads=1)
         assert [a.tokens for a in exact] == [b.tokens for b in greedy]
+
+
+@pytest.mark.parametrize("name", ["svd", "fgd", "greedy_mips", "pca_mips", "lsh_mips", "row_clusters"])
+def test_baselines_keep_most_outputs_of_the_bundled_model_as_they_come(name: str, model: TranslationModel) -> None:
+    texts = TEXTS["en"][:40]
+    exact, listed = (Session.of(model, "en", "de", "greedy", spec).decode(texts) for spec in ("exact", name))
+    assert same_share([h.tokens for h in listed], [h.tokens for h in exact]) >= 0.7
 
 
 @pytest.mark.parametrize("decoder", ["jacobi", "window:width=4"])

@@ -218,7 +218,7 @@ def test_more_effort_finds_more(name: str, knob: str, values: tuple[int, ...], l
     made: dict[str, Callable[[int], Listed]] = {
         "greedy_mips": lambda value: GreedyMips.fit(weight, bias, budget=value),
         "lsh_mips": lambda value: LshMips.fit(weight, bias, tables=value, bits=6),
-        "pca_mips": lambda value: PcaMips.fit(weight, bias, depth=value),
+        "pca_mips": lambda value: PcaMips.fit(weight, bias, depth=value, detours=False),
         "row_clusters": lambda value: RowClusters.fit(weight, bias, clusters=25, probes=value),
         "fgd": lambda value: fit_fgd(weight, {"neighbours": 5, "search": 5, knob: value}, bias),
     }
@@ -277,7 +277,7 @@ def test_hashed_candidates_are_on_the_same_sides_in_one_table(seed: int) -> None
 @given(seeds, st.integers(0, 4))
 def test_a_tree_divides_the_rows_evenly(seed: int, depth: int) -> None:
     weight, bias, draw = output_layer(seed, 53, 10)
-    tree = PcaMips.fit(weight, bias, depth=depth)
+    tree = PcaMips.fit(weight, bias, depth=depth, detours=False)
     sizes = np.diff(tree.offsets)
     assert len(sizes) == 2**depth and sizes.max() - sizes.min() <= 1 and sizes.sum() == 53
     np.testing.assert_array_equal(np.sort(tree.order), np.arange(53))
@@ -296,7 +296,7 @@ def test_a_tree_leads_a_row_to_its_own_leaf() -> None:
     weight = random.normal(size=(64, 8))
     rows = np.concatenate([weight, np.ones((64, 1))], 1)
     weight = rows[:, :-1] * (5 / np.linalg.norm(rows[:, :-1], axis=1, keepdims=True))
-    tree = PcaMips.fit(weight, np.ones(64), depth=4)
+    tree = PcaMips.fit(weight, np.ones(64), depth=4, detours=False)
     assert all(token in own for token, own in enumerate(active_tokens(tree, weight)))
 
 

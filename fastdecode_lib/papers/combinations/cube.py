@@ -28,6 +28,15 @@ MODELS = {"tatoeba-small": "en-de", "sharp-s4": "en-fr", "bidirectional": "en-de
 """Models and the direction that each is measured in."""
 DECODERS = (*registry.DECODERS, "window:draft=recycled/pad", "window:width=5,draft=ngram+lexicon+head")
 """Every decoder with its default options, the window without a draft table, and the window with table and head."""
+SPECS = {
+    "svd": "svd:window=64,full=256",
+    "fgd": "fgd:neighbours=64,search=128,links=16,construction=200",
+    "greedy_mips": "greedy_mips:budget=512",
+    "pca_mips": "pca_mips:depth=4,detours=false",
+    "lsh_mips": "lsh_mips:tables=16,bits=8",
+    "row_clusters": "row_clusters:clusters=256,probes=8",
+}
+"""What these projections stand for here: the knobs that they had when the committed result was made, before better ones."""
 GROUP = 12
 """Combinations that run in turns with plain decoding: a round of all would last so long that the machine changes within it."""
 
@@ -87,7 +96,9 @@ def _model_rows(name: str, checkpoint: str, direction: str, amount: Amount, run:
     pairs = spread_over(pairs if run.tiny else join_pairs(pairs, seed=0), amount.sentences)
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
     timed_texts = spread_over(texts, amount.timed)
-    combined = combinations(models, source, target, DECODERS, amount.projections, texts[0], max_length=amount.longest)
+    combined = combinations(
+        models, source, target, DECODERS, amount.projections, texts[0], specs=SPECS, max_length=amount.longest
+    )
     running = [c for c in combined if c.session is not None]
     counts = {
         c.name: count(c.session, texts, batch=32 if c.alone else 1)  # type: ignore[arg-type]

@@ -112,7 +112,7 @@ def _families(situation: Situation, seed: int, whole_vocabulary: bool) -> dict[s
 
 def _svd(situation: Situation) -> Iterator[Family]:
     vocabulary, width = situation.matrix.shape
-    fitted = Svd.fit(situation.weight, situation.bias)
+    fitted = Svd.fit(situation.weight, situation.bias, full=K)
     for share in (0.25, 0.1, 0.5, 0.75):
         knobs = partial(_knobs, "full", window=max(1, round(share * width)))
         yield Family("svd", K, vocabulary // 2, knobs, partial(replace, fitted))
@@ -139,7 +139,7 @@ def _greedy(situation: Situation) -> Iterator[Family]:
 
 def _fgd(situation: Situation, whole_vocabulary: bool) -> Iterator[Family]:
     for links in (16, 32, 64):
-        graph = Fgd.fit(situation.weight, situation.bias, links=links)
+        graph = Fgd.fit(situation.weight, situation.bias, links=links, construction=200)
 
         def walk(search: int, neighbours: int, links: int, graph: Fgd = graph) -> Projection:
             return replace(graph, search=search, neighbours=neighbours)

@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastdecode_lib.papers.combinations.cube import AMOUNTS, DECODERS, MODELS, cube
+from fastdecode_lib import load
+from fastdecode_lib.measuring.combinations import combinations
+from fastdecode_lib.papers.combinations.cube import AMOUNTS, DECODERS, MODELS, SPECS, cube
 from fastdecode_lib.papers.experiment import Scale
 
 
@@ -39,3 +41,10 @@ def test_the_parts_of_a_single_gain_are_that_gain(table: Any) -> None:
     base = plain[plain["precision"] == "float32"]
     assert (base["speedup"] == 1).all() and np.allclose(base["predicted"], 1)
     assert table[table["decoder"] == "beam"]["predicted"].isna().all()
+
+
+def test_baselines_have_the_knobs_of_the_committed_result() -> None:
+    model, text = load("tatoeba-small", device="cpu"), "The train is late."
+    (row,) = combinations({"float32": model}, "en", "de", ["greedy"], ["row_clusters"], text, specs=SPECS)
+    assert row.name == "greedy + row_clusters + float32" and row.session is not None
+    assert row.session.projection.probes == 8 and row.session.projection.centroids.shape[0] == 256

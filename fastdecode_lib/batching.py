@@ -4,9 +4,13 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import TypeVar
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 BATCH = 64
 """Sentences of a batch, at most, unless the caller says otherwise."""
@@ -39,7 +43,7 @@ def in_batches(
     *,
     batch: int | None = None,
     threads: int = 1,
-    progress: bool = False,
+    progress: "bool | tqdm[Any]" = False,
 ) -> list[T | None]:
     """Run batches of rows of similar length, the longest first, and return the results in the order of the rows.
 
@@ -54,6 +58,8 @@ def in_batches(
         Rows of a batch; by default up to `BATCH`, fewer where some threads would have no batch.
     threads : int
         Batches that run at a time. The first error ends all of them.
+    progress : bool or tqdm
+        Whether to show a progress bar, or a bar to move.
 
     Returns
     -------
@@ -71,7 +77,10 @@ def in_batches(
     results_by_row: list[T | None] = [None] * len(sizes)
     given_up = threading.Event()
 
-    with tqdm(total=len(order), unit="sentence", disable=not progress) as bar:
+    shown: Any = nullcontext(progress)
+    if isinstance(progress, bool):
+        shown = tqdm(total=len(order), unit="sentence", disable=not progress)
+    with shown as bar:
 
         def note(rows: np.ndarray, results: Sequence[T]) -> None:
             for row, result in zip(rows, results, strict=False):

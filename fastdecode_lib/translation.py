@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from fastdecode_lib.drafts.sources import Outputs
 from fastdecode_lib.loading import TranslationModel, check_loaded, load
 from fastdecode_lib.store import times
 from fastdecode_lib.trace import Trace
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 SESSIONS = 4
 """Sessions of a model that are kept for later calls."""
@@ -385,13 +388,14 @@ class Session:
         *,
         batch: int | None = None,
         threads: int | None = None,
-        progress: bool = False,
+        progress: "bool | tqdm[Any]" = False,
         keep_done: bool = False,
     ) -> list[Hypothesis]:
         """Decode many texts without traces, in batches of similar length; the order is kept.
 
-        Text without content gets the empty hypothesis. Ctrl-C raises KeyboardInterrupt; with `keep_done` it returns what is
-        done, and an interrupted hypothesis for each text that was not reached.
+        Text without content gets the empty hypothesis. `progress` says whether to show a bar, or is a bar to move. Ctrl-C raises
+        KeyboardInterrupt; with `keep_done` it returns what is done, and an interrupted hypothesis for each text that was not
+        reached.
         """
         if not texts:
             return []
@@ -405,7 +409,7 @@ class Session:
         *,
         batch: int | None = None,
         threads: int | None = None,
-        progress: bool = False,
+        progress: "bool | tqdm[Any]" = False,
         keep_done: bool = False,
     ) -> list[Hypothesis]:
         """Decode ids as `decode` does; rows of length 0 in `lengths` get the empty hypothesis."""

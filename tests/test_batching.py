@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import fakes
@@ -183,6 +184,9 @@ def test_a_progress_bar_counts_sentences(threads: int, capsys: pytest.CaptureFix
     assert capsys.readouterr().err == ""
     in_batches(LENGTHS, run, batch=4, threads=threads, progress=True)
     assert " 6/6 " in capsys.readouterr().err and cores() >= 1
+    moved: list[int] = []
+    in_batches(LENGTHS, run, batch=4, threads=threads, progress=SimpleNamespace(update=moved.append))  # type: ignore[arg-type]
+    assert sorted(moved) == [2, 4], "a bar of the caller's moves with every batch"
 
 
 # ----------------------------------------------------------------------------------------------------------- sentences

@@ -73,9 +73,11 @@ def _draft_table(options: argparse.Namespace) -> int:
     for source, target in directions:
         session = Session.of(model, source, target, "greedy", "exact", max_length=options.max_length)
         texts = unlabelled(options.data, session.source, session.target) if lines is None else lines
+        texts = texts if options.sentences is None else spread_over(texts, options.sentences)
+        _announce(f"translating {len(texts)} sentences", options.folder)
         table = make_table(
             session,
-            texts if options.sentences is None else spread_over(texts, options.sentences),
+            texts,
             least=options.least,
             folder=options.folder,
             progress=sys.stderr.isatty(),
@@ -95,6 +97,11 @@ def _draft_table(options: argparse.Namespace) -> int:
             _print_use(path)
     write_json(options, rows, provenance(model, threads=options.threads or 1))
     return 0
+
+
+def _announce(work: str, folder: str) -> None:
+    """Say what a long command begins with, also where no progress bar is shown."""
+    print(f"fastdecode: {work}; a stopped run goes on from {folder}", file=sys.stderr)
 
 
 def _print_use(path: Path) -> None:
@@ -139,10 +146,15 @@ def _draft_head(options: argparse.Namespace) -> int:
     sessions = [
         Session.of(model, a, b, "greedy", max_length=options.max_length) for a, b in _directions(options, model)
     ]
-    texts = [unlabelled(options.data, s.source, s.target) if lines is None else lines for s in sessions]
+    texts = [
+        spread_over(unlabelled(options.data, s.source, s.target) if lines is None else lines, options.sentences)
+        for s in sessions
+    ]
+    sentences = sum(map(len, texts))
+    _announce(f"translating {sentences} sentences, then up to {options.updates} training updates", options.folder)
     head = make_head(
         sessions,
-        [spread_over(lines_of_direction, options.sentences) for lines_of_direction in texts],
+        texts,
         replace(RECIPE, updates=options.updates, vocabulary=options.vocabulary),
         seed=options.seed,
         begin_with=None if options.begin_with is None else DraftHead.load(options.begin_with),
@@ -151,7 +163,8 @@ def _draft_head(options: argparse.Namespace) -> int:
     )
     path = Path(options.out) if options.out else default_path(model.checkpoint.fingerprint)
     head.save(path)
-    rows = [{"name": name, "tokens_per_pass": value} for name, value in head.about["held_out"].items()]
+    scores = head.about["held_out"].items()
+    rows = [{"name": name, "tokens_per_pass": value} for name, value in scores if name != RECIPE.measure]
     for row in rows:
         print(f"{row['name']}: {row['tokens_per_pass']:.2f} tokens a pass on held-out sentences, by the head alone")
     print(

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -93,9 +94,9 @@ def translations(
     with tqdm(total=len(texts), desc="translating", unit="sentence", disable=not progress) as bar:
         for start in range(0, len(texts), CHUNK):
             chunk = texts[start : start + CHUNK]
-            pairs = _translated(session, chunk, chunks / f"{start}.safetensors", batch)
+            pairs = _translated(session, chunk, chunks / f"{start}.safetensors", batch, bar)
             sources, outputs = sources + pairs[0], outputs + pairs[1]
-            bar.update(len(chunk))
+            bar.update(start + len(chunk) - bar.n)
     return sources, outputs
 
 
@@ -127,13 +128,13 @@ def _key(session: Session, texts: Sequence[str]) -> str:
 
 
 def _translated(
-    session: Session, texts: Sequence[str], path: Path, batch: int
+    session: Session, texts: Sequence[str], path: Path, batch: int, bar: Any
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Source and output ids of texts, read from the file if it exists."""
+    """Source and output ids of texts, read from the file if it exists; otherwise `bar` moves while they are translated."""
     from safetensors.numpy import save_file
 
     if not path.is_file():
-        outputs = [np.array(h.tokens, dtype=np.int32) for h in session.decode(texts, batch=batch)]
+        outputs = [np.array(h.tokens, dtype=np.int32) for h in session.decode(texts, batch=batch, progress=bar)]
         encoded = session.model.encode(texts, session.source, session.target)
         sources = [encoded.ids[i, :length].astype(np.int32) for i, length in enumerate(encoded.lengths)]
         tensors = {}

@@ -5,7 +5,6 @@ Everything random follows from (seed, update), so an interrupted run continues a
 
 import fcntl
 import json
-import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -226,15 +225,16 @@ class Run:
         current = {name: parameter.detach() for name, parameter in self.parameters.items()}
         scored = [(weights, self.learner.evaluate(weights)) for weights in (self.average, current)]
         weights, scores = max(scored, key=lambda pair: pair[1][measure])
-        best_score = max((entry[measure] for entry in self.history), default=-math.inf)
+        best_score = max((entry[measure] for entry in self.history), default=None)
         averaged = weights is self.average
         position = (self.update, self.preset.updates, self.epoch, self.seconds, self.processor_seconds, averaged)
         self.history.append(dict(zip(POSITION, position, strict=True)) | scores)
-        if scores[measure] > best_score:
+        if best_score is None or scores[measure] > best_score:
             with atomic_folder(self.work / "best") as temporary:
                 self.learner.export(weights, temporary)
         write_text(self.work / "history.json", json.dumps(self.history, indent=1))
-        tqdm.write(f"update {self.update}: {measure} {scores[measure]:.2f} (best before {best_score:.2f})")
+        before = "" if best_score is None else f" (best before {best_score:.2f})"
+        tqdm.write(f"update {self.update}: {measure} {scores[measure]:.2f}{before}")
 
 
 def _damaged(path: Path, error: Exception) -> ValueError:

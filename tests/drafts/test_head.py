@@ -400,8 +400,13 @@ def test_the_command(model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[s
     arguments = ["draft-head", "--source", str(tmp_path / "text"), "--from", "en", "--to", "de", "--updates", "1"]
     arguments += ["--folder", str(tmp_path / "build"), "--out", str(out), "--json", str(tmp_path / "head.json")]
     assert cli.main(arguments) == 0
-    said = capsys.readouterr().out
-    assert "en-de: 1." in said and "of 30 translations" in said and str(out) in said
+    said, announced = capsys.readouterr()
+    assert "update 1: tokens_per_pass 1." in said and "inf" not in said and "best before" not in said
+    assert "\nen-de: 1." in said and "\ntokens_per_pass: " not in said, "one row for each direction"
+    assert "of 30 translations" in said and str(out) in said
+    assert announced.startswith(
+        "fastdecode: translating 80 sentences, then up to 1 training updates; a stopped run goes on"
+    )
     assert json.loads((tmp_path / "head.json").read_text())["provenance"]["fingerprint"] == model.checkpoint.fingerprint
     assert cli.main(["translate", "Hello.", "--to", "de", "--decoder", f"window:draft=head,head={out}"]) == 0
     assert cli.main([*arguments, "--sentences", "0"]) == 2

@@ -93,7 +93,8 @@ class Speedup:
             return ""
         row = faster.loc[faster["speedup"].idxmax()]
         kept = f"{round(row.unchanged * sentences)} of {sentences} outputs, a share below {near} (--near)"
-        return f" {row['name']} is {row.speedup:.1f} times as fast and keeps {kept}."
+        briefly = "" if row.speedup_low == row.speedup_low else ", timed briefly,"
+        return f" {row['name']}{briefly} is {row.speedup:.1f} times as fast as greedy decoding and keeps {kept}."
 
     def _described(self, heading: str, combination: dict[str, str]) -> str:
         row = self.table.set_index(["decoder", "projection", "precision"]).loc[tuple(combination.values())]

@@ -83,6 +83,15 @@ def test_noisy_times_are_taken_again_and_what_is_surely_faster_is_chosen(
     assert rows.speedup[window] > rows.speedup[quantised] and "noisy" in rows.note[window]
 
 
+def test_what_was_timed_briefly_stands_below(monkeypatch: pytest.MonkeyPatch, models: dict[str, Any]) -> None:
+    """Its lucky rounds do not put it before what was timed to the end."""
+    clock(monkeypatch, {"pad + quantised": 1.0, "pad + exact": 1.5}, wrong="pad + ")
+    table, _ = fastest({"float32": models["float32"]}, TEXTS, decoders=DECODERS[:2], near=1.0, **ASKED)
+    again = table["name"].str.startswith("greedy")
+    assert again.tolist() == [True, True, False, False] and (table["speedup_low"].notna() == again).all()
+    assert table["speedup"].tolist() == [1.0, 1.0, 4.0, 4 / 1.5]
+
+
 def test_what_differs_is_not_lossless(monkeypatch: pytest.MonkeyPatch, models: dict[str, Any]) -> None:
     clock(monkeypatch, {"pad + exact": 1.0}, wrong="pad + exact")
     table, chosen = fastest({"float32": models["float32"]}, TEXTS, decoders=DECODERS[:2], **ASKED)

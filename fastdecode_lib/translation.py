@@ -384,7 +384,7 @@ class Session:
 
     def decode(
         self,
-        texts: Sequence[str],
+        texts: str | Sequence[str],
         *,
         batch: int | None = None,
         threads: int | None = None,
@@ -397,6 +397,7 @@ class Session:
         KeyboardInterrupt; with `keep_done` it returns what is done, and an interrupted hypothesis for each text that was not
         reached.
         """
+        texts = registry.several(texts)
         if not texts:
             return []
         source, lengths = self._encode(texts)
@@ -427,7 +428,7 @@ class Session:
 
     def translate_all(
         self,
-        texts: Sequence[str],
+        texts: str | Sequence[str],
         *,
         verify: bool = False,
         observe: bool = True,
@@ -436,6 +437,7 @@ class Session:
         progress: bool = False,
     ) -> list[Translation]:
         """Translate many texts and record the trace of each; see `translate`."""
+        texts = registry.several(texts)
         if not texts:
             return []
         source, lengths = self._encode(texts)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastdecode_lib import registry
+from fastdecode_lib.batching import check_counts
 from fastdecode_lib.core import Measurement, Source, Usage, drain
 from fastdecode_lib.loading import TranslationModel, check_loaded
 from fastdecode_lib.measuring.baselines import baseline, until_end
@@ -63,14 +64,14 @@ def outputs_of(tokens: Sequence[int]) -> list[tuple[int, ...]]:
 
 def compare(
     model: TranslationModel,
-    sentences: Sequence[str],
+    sentences: str | Sequence[str],
     *,
     source: str | None = None,
     target: str | None = None,
-    decoders: Sequence[registry.Spec] | None = None,
-    projections: Sequence[str] = ("exact",),
-    baselines: Sequence[str] = (),
-    references: Sequence[str] | None = None,
+    decoders: registry.Spec | Sequence[registry.Spec] | None = None,
+    projections: str | Sequence[str] = ("exact",),
+    baselines: str | Sequence[str] = (),
+    references: str | Sequence[str] | None = None,
     runs: int = 5,
     threads: int = 1,
     seed: int = 0,
@@ -80,9 +81,9 @@ def compare(
     """One row per decoder and baseline: agreement with greedy, passes, positions, speedup over greedy, quality.
 
     Greedy decoding is always measured for the comparison; its row appears only if it was requested. Models that it cannot drive
-    are compared with `registry.usual`. Without `decoders`, greedy decoding and the parallel decoders are compared. Passes of a
-    draft model are not counted, and decoders with one have no ``calls``. Sentences without content are left out. Raw times
-    and provenance are in ``frame.attrs``.
+    are compared with `registry.usual`. Without `decoders`, greedy decoding and the parallel decoders are compared. One name or
+    sentence stands for a list of one. Passes of a draft model are not counted, and decoders with one have no ``calls``. Sentences
+    without content are left out. Raw times and provenance are in ``frame.attrs``.
 
     Returns
     -------
@@ -91,8 +92,9 @@ def compare(
     import pandas as pd
 
     check_loaded(model)
-    sentences = [sentences] if isinstance(sentences, str) else list(sentences)
-    references = [references] if isinstance(references, str) else references
+    check_counts(threads=threads)
+    sentences = registry.several(sentences)
+    references = None if references is None else registry.several(references)
     if references is not None and len(references) != len(sentences):
         raise ValueError(
             f"Each sentence needs one reference: got {len(sentences)} sentences and {len(references)} references. "
@@ -103,8 +105,8 @@ def compare(
         decoders = PARALLEL if usual == "greedy" else (usual,)
     sessions = [
         Session.of(model, source, target, decoder, projection, **limits)
-        for projection in projections
-        for decoder in decoders
+        for projection in registry.several(projections)
+        for decoder in registry.several(decoders)
     ]
     greedy = Session.of(model, source, target, usual, **limits)
     with_content = [i for i, sentence in enumerate(sentences) if greedy.has_content(sentence)]
@@ -112,7 +114,9 @@ def compare(
         raise ValueError("There is nothing to compare on: got no sentence with content. Give at least one.")
     sources = [model.encode([sentences[i]], greedy.source, greedy.target) for i in with_content]
     systems = _decoder_systems(usual, greedy, sessions)
-    systems += [System(name, baseline(name, model, greedy.constraints, threads)) for name in baselines]
+    systems += [
+        System(name, baseline(name, model, greedy.constraints, threads)) for name in registry.several(baselines)
+    ]
     measurements = measure(systems, sources, runs=runs, threads=threads, device=model.device, progress=progress)
     requested = {session.decoder_name for session in sessions}
     listed = [m for m in measurements if m is not measurements[0] or usual in requested or not requested]

@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastdecode_lib import __version__
+from fastdecode_lib import __version__, registry
 from fastdecode_lib.checkpoints.hub import bundled, find_checkpoint
 from fastdecode_lib.drafts.finding import places_of
 from fastdecode_lib.loading import TranslationModel, load
@@ -70,13 +70,13 @@ class Task:
 
 def evaluate(
     model: str,
-    texts: Sequence[str],
+    texts: str | Sequence[str],
     *,
-    references: Sequence[str] | None = None,
+    references: str | Sequence[str] | None = None,
     source: str | None = None,
     target: str | None = None,
-    decoders: Sequence[str | None] = (None,),
-    projections: Sequence[str] = ("exact",),
+    decoders: str | Sequence[str | None] = (None,),
+    projections: str | Sequence[str] = ("exact",),
     settings: Mapping[str, str] | None = None,
     folder: str | Path = FOLDER,
     workers: int | None = None,
@@ -85,7 +85,7 @@ def evaluate(
     progress: bool = False,
     **limits: Any,
 ) -> "pd.DataFrame":
-    """Decode sentences by every decoder with every projection; count passes and score outputs.
+    """Decode sentences by every decoder with every projection; count passes and score outputs. One stands for a list of one.
 
     Finished chunks are saved in `folder` under names that depend on model, settings and sentences: a run that was stopped or
     killed continues after them, and the rows are the same for any number of workers.
@@ -118,6 +118,8 @@ def evaluate(
     import pandas as pd
     from tqdm.auto import tqdm
 
+    texts, decoders, projections = (registry.several(values) for values in (texts, decoders, projections))
+    references = None if references is None else registry.several(references)
     if not texts or (references is not None and len(references) != len(texts)):
         given = "none" if references is None else len(references)
         raise ValueError(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastdecode_lib.batching import check_counts
 from fastdecode_lib.checkpoints.hub import bundled
 from fastdecode_lib.checkpoints.transformer import FAMILIES
 from fastdecode_lib.decoding.window import Window
@@ -193,6 +194,7 @@ def speedup(
     ValueError
         If there are too few sentences, or the model cannot be decoded greedily in that direction.
     """
+    check_counts(batch=batch, threads=threads)
     if not 0 < near <= 1:
         raise ValueError(f"near is a share above 0, 1 at most: got {near}. Leave it out for 0.95.")
     if not minutes > 0:

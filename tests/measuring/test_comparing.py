@@ -229,6 +229,16 @@ def test_references_that_do_not_match(marian: TranslationModel) -> None:
         compare(marian, ["", " \u200b"])
 
 
+def test_one_name_stands_for_a_list_of_one(marian: TranslationModel) -> None:
+    limits: dict[str, Any] = {"source": "en", "target": "de", "runs": 1, "progress": False, "max_length": 8}
+    several = compare(marian, ["Hello."], decoders=["jacobi"], projections=["quantised"], baselines=["hf"], **limits)
+    one = compare(marian, "Hello.", decoders="jacobi", projections="quantised", baselines="hf", **limits)
+    assert one["name"].tolist() == several["name"].tolist() == ["jacobi+quantised", "hf"]
+    session = Session.of(marian, "en", "de", max_length=8)
+    assert [h.tokens for h in session.decode("Hello.")] == [session.translate("Hello.").tokens]
+    assert [t.tokens for t in session.translate_all("Hello.")] == [session.translate("Hello.").tokens]
+
+
 def test_unknown_baseline(marian: TranslationModel) -> None:
     with pytest.raises(ValueError, match=r"Unknown baseline: got 'hff'\. Use one of hf, ctranslate2"):
         compare(marian, ["a"], baselines=("hff",))

@@ -63,6 +63,12 @@ def test_rows_are_what_counting_gives(whole: Any) -> None:
     assert len(files(folder)) == 6 * 6
 
 
+def test_one_name_stands_for_a_list_of_one(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"source": "en", "target": "de", "folder": tmp_path, "max_length": 8}
+    table = evaluate("tatoeba-small", TEXTS[0], decoders="greedy", projections="exact", references="Ja.", **options)
+    assert table["name"].tolist() == ["greedy + exact"] and table["sentences"].tolist() == [1]
+
+
 def test_a_second_run_decodes_nothing(whole: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     table, folder = whole
     monkeypatch.setattr(evaluation.Job, "__call__", lambda *_: pytest.fail("it is there already"))

@@ -15,7 +15,7 @@ body { margin: 0; padding: 24px; background: light-dark(#ffffff, #111417); }
 @media (max-width: 620px) { body { padding: 4px; } }
 #picture, #tools { max-width: 1600px; margin: 0 auto; }
 #tools { display: flex; gap: 8px; padding: 12px 20px; }
-.ddg-judgement { margin: 0; padding: 0 20px; font: 14px/1.4 system-ui, sans-serif; color: light-dark(#1b1f24, #e8eaed); }
+.ddg-judgement { margin: 0; padding: 8px 20px 0; font: 14px/1.4 system-ui, sans-serif; color: light-dark(#1b1f24, #e8eaed); }
 .ddg-judgement:empty { display: none; }
 .ddg-copy { padding: 5px 12px; border: 1px solid #9aa3ad66; border-radius: 6px; background: none; font: 12px system-ui, sans-serif;
   color: light-dark(#57606a, #9aa3ad); cursor: pointer; }

@@ -69,7 +69,11 @@ def pair(
         f'<text x="{MARGIN}" y="32" font-size="14" fill="{colors.ink}"><title>{escape(verdict)}</title>{escape(text)}</text>',
     ]
     tops = (TOP, TOP + sizes[0][1])
-    lines += [doc.replace("<svg ", f'<svg y="{number(top)}" ', 1) for doc, top in zip(docs, tops, strict=True)]
+    for name, doc, top in zip("AB", docs, tops, strict=True):
+        lines.append(doc.replace("<svg ", f'<svg y="{number(top)}" ', 1))
+        lines.append(
+            f'<text x="8" y="{number(top + 35)}" font-size="13" font-weight="600" fill="{colors.ink}">{name}</text>'
+        )
     return "\n".join([*lines, "</svg>", ""])
 
 

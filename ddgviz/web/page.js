@@ -58,6 +58,7 @@ function drawAll(host, { pictures, verdict }, view, onView) {
   host.replaceChildren(element("p", "ddg-judgement", [verdict || ""]));
   return pictures.map(({ trace, words, match = [] }, index) => {
     const place = element("div", pictures.length < 2 ? "" : index ? "ddg-lower" : "ddg-upper");
+    if (pictures.length > 1) host.append(element("p", "ddg-judgement", [element("b", "", ["AB"[index]])]));
     host.append(place);
     const picture = mount(place, { onView: index ? undefined : onView });
     if (pictures.length > 1) picture.configure({ group: "pair", match, twin: String(index) });

@@ -153,6 +153,7 @@ def test_two_that_are_compared_are_both_in_view(browser: Any, tmp_path: Path) ->
     boxes = [place.bounding_box() for place in page.locator(".ddg-stage").all()]
     assert all(box["y"] >= 0 and box["y"] + box["height"] <= 900 for box in boxes)
     assert page.locator(".ddg-player:visible").count() == 1
+    assert page.locator(".ddg-judgement b").all_inner_texts() == ["A", "B"], "as the verdict names them"
     page.locator(".ddgviz").first.focus()
     page.keyboard.press("Home")
     page.wait_for_function("() => [...document.querySelectorAll('.ddgviz')].every((root) => root.dataset.pass === '0')")

@@ -60,6 +60,7 @@ def test_a_comparison_is_saved_as_a_page_and_as_a_picture(garden: dict[str, Any]
     drawn = ElementTree.fromstring(ddgviz.save(comparison, tmp_path / "pair.svg").read_text(encoding="utf-8"))
     inner = [part for part in drawn if part.tag.endswith("}svg")]
     assert len(inner) == 2 and float(inner[1].get("y")) >= float(inner[0].get("y")) + float(inner[0].get("height"))
+    assert [part.text for part in drawn if part.text in ("A", "B")] == ["A", "B"], "as the verdict names them"
     said = "".join(drawn.itertext())
     assert "Outputs differ at 1 of 10 positions" in said and "Garten" in said and "Hof" in said
     for suffix in (".json", ".tex", ".graphml", ".gif"):

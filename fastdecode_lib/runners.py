@@ -15,7 +15,7 @@ from fastdecode_lib.core import Source
 from fastdecode_lib.drafts.finding import directions_with_tables
 from fastdecode_lib.loading import PRECISIONS, TranslationModel, check_loaded, load
 from fastdecode_lib.measuring.comparing import decoder_system
-from fastdecode_lib.measuring.referee import System, measure, ratio_of
+from fastdecode_lib.measuring.referee import System, measure, no_garbage_collection, ratio_of
 from fastdecode_lib.projections.screens import has_screens
 from fastdecode_lib.text.languages import from_english
 from fastdecode_lib.trace import Trace, iteration_to_dict
@@ -30,8 +30,10 @@ WIDTHS = ("width", "block", "size")
 NARROW = {"window": 3}
 """Usual widths that differ from a decoder's default: of a wider window, few draft tokens are accepted on one sentence."""
 
-WEIGHED_WIDTHS, ROUNDS = (1, 2, 3, 4, 5, 8), 5
-"""Widths and rounds of `Runner.weigh`."""
+WEIGHED_WIDTHS = (1, 2, 3, 4, 5, 8)
+"""Widths of `Runner.weigh`."""
+FEWEST, MOST, SECONDS = 5, 50, 2.0
+"""Rounds of `Runner.weigh`, and the seconds after which the fewest are enough."""
 
 Direction = tuple[str | None, str | None]
 
@@ -178,13 +180,16 @@ class Runner:
         batch = self.model.encode([text], source, target)
         systems_with_counts = [decoder_system(session) for session in sessions]
         systems = [System(system.name, system.decode) for system in systems_with_counts]
-        rounds = []
-        for number in range(ROUNDS + 1):  # the first warms up
-            if stop():
-                return []
-            measurements = measure(systems, [batch], runs=1, warm_up=0, device=self.model.device)
-            rounds.append([float(m.seconds[0]) for m in measurements])
-            told((number + 1) / (ROUNDS + 1))
+        rounds, share = list[list[float]](), 0.0
+        with no_garbage_collection():  # once, not in every round
+            while share < 1:
+                if stop():
+                    return []
+                measurements = measure(systems, [batch], runs=1, warm_up=0, device=self.model.device)
+                rounds.append([float(m.seconds[0]) for m in measurements])
+                timed = len(rounds) - 1  # the first warms up
+                share = min(1.0, max(timed / MOST, min(timed / FEWEST, np.sum(rounds) / SECONDS)))
+                told(share)
         seconds = np.array(rounds[1:]).T
         return [
             choice

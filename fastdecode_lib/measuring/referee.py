@@ -71,7 +71,7 @@ def measure(
     with (
         tqdm(total=(runs + warm_up) * len(systems), desc="measuring", unit="run", disable=not progress) as rounds,
         _fixed_threads(threads),
-        _no_garbage_collection(),
+        no_garbage_collection(),
     ):
         for number in range(warm_up + runs):
             for i, system in enumerate(systems):
@@ -155,7 +155,7 @@ def _fixed_threads(threads: int) -> Iterator[None]:
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
     """Turn automatic garbage collection off, and freeze all present objects, so that later collections skip them."""
     enabled, frozen = gc.isenabled(), gc.get_freeze_count()
     gc.collect()

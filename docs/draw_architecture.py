@@ -28,7 +28,7 @@ SAYS = {
     "papers": "a folder for each paper",
     "benchmarks": "measured against rivals",
     "training": "recipes, runs, weights",
-    "measuring": "referee, scores, widths",
+    "measuring": "referee, scores, costs",
     "contexts": "record and fit screens",
     "laws": "what must hold, always",
     "doors": "load, translate, generate",

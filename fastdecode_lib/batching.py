@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,6 +35,13 @@ def check_counts(**counts: int | None) -> None:
     for name, value in counts.items():
         if value is not None and (type(value) is not int or value < 1):
             raise ValueError(f"{name} must be a whole number from 1 on: got {value!r}. Example: {name}=4.")
+
+
+def several(values: Any) -> list[Any]:
+    """Sentences or names as a list: one alone is a list of one, None an empty list."""
+    if values is None:
+        return []
+    return list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
 
 
 def in_batches(
@@ -77,10 +84,11 @@ def in_batches(
     results_by_row: list[T | None] = [None] * len(sizes)
     given_up = threading.Event()
 
-    shown: Any = nullcontext(progress)
-    if isinstance(progress, bool):
-        shown = tqdm(total=len(order), unit="sentence", disable=not progress)
-    with shown as bar:
+    given: Any = progress
+    own_bar = (
+        nullcontext(given) if hasattr(given, "update") else tqdm(total=len(order), unit="sentence", disable=not given)
+    )
+    with own_bar as bar:
 
         def note(rows: np.ndarray, results: Sequence[T]) -> None:
             for row, result in zip(rows, results, strict=False):

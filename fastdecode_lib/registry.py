@@ -74,11 +74,6 @@ def decoder(spec: Spec) -> Decoder:
     return make(**_typed(name, options(cls), texts))
 
 
-def several(specs: Any) -> list[Any]:
-    """Specs or names as a list; one alone is a list of one."""
-    return list(specs) if isinstance(specs, Iterable) and not isinstance(specs, str) else [specs]
-
-
 def fitting(model: Model) -> list[str]:
     """The decoders that can drive a model, the plainest first."""
     multi_token = model.tokens_per_step > 1

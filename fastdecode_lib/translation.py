@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.batching import check_counts, cores, in_batches
+from fastdecode_lib.batching import check_counts, cores, in_batches, several
 from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Passes, Projection, Source, drain
 from fastdecode_lib.decoding.auto import Auto
@@ -397,7 +397,7 @@ class Session:
         KeyboardInterrupt; with `keep_done` it returns what is done, and an interrupted hypothesis for each text that was not
         reached.
         """
-        texts = registry.several(texts)
+        texts = several(texts)
         if not texts:
             return []
         source, lengths = self._encode(texts)
@@ -437,7 +437,7 @@ class Session:
         progress: bool = False,
     ) -> list[Translation]:
         """Translate many texts and record the trace of each; see `translate`."""
-        texts = registry.several(texts)
+        texts = several(texts)
         if not texts:
             return []
         source, lengths = self._encode(texts)

@@ -74,7 +74,7 @@ def _draft_table(options: argparse.Namespace) -> int:
         session = Session.of(model, source, target, "greedy", "exact", max_length=options.max_length)
         texts = unlabelled(options.data, session.source, session.target) if lines is None else lines
         texts = texts if options.sentences is None else spread_over(texts, options.sentences)
-        _announce(f"translating {len(texts)} sentences", options.folder)
+        _announce(f"translations of {len(texts)} sentences", options.folder)
         table = make_table(
             session,
             texts,
@@ -151,7 +151,7 @@ def _draft_head(options: argparse.Namespace) -> int:
         for s in sessions
     ]
     sentences = sum(map(len, texts))
-    _announce(f"translating {sentences} sentences, then up to {options.updates} training updates", options.folder)
+    _announce(f"translations of {sentences} sentences, then up to {options.updates} training updates", options.folder)
     head = make_head(
         sessions,
         texts,

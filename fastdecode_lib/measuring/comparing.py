@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.batching import check_counts
+from fastdecode_lib.batching import check_counts, several
 from fastdecode_lib.core import Measurement, Source, Usage, drain
 from fastdecode_lib.loading import TranslationModel, check_loaded
 from fastdecode_lib.measuring.baselines import baseline, until_end
@@ -93,8 +93,8 @@ def compare(
 
     check_loaded(model)
     check_counts(threads=threads)
-    sentences = registry.several(sentences)
-    references = None if references is None else registry.several(references)
+    sentences = several(sentences)
+    references = None if references is None else several(references)
     if references is not None and len(references) != len(sentences):
         raise ValueError(
             f"Each sentence needs one reference: got {len(sentences)} sentences and {len(references)} references. "
@@ -105,8 +105,8 @@ def compare(
         decoders = PARALLEL if usual == "greedy" else (usual,)
     sessions = [
         Session.of(model, source, target, decoder, projection, **limits)
-        for projection in registry.several(projections)
-        for decoder in registry.several(decoders)
+        for projection in several(projections) or ["exact"]
+        for decoder in several(decoders)
     ]
     greedy = Session.of(model, source, target, usual, **limits)
     with_content = [i for i, sentence in enumerate(sentences) if greedy.has_content(sentence)]
@@ -114,9 +114,7 @@ def compare(
         raise ValueError("There is nothing to compare on: got no sentence with content. Give at least one.")
     sources = [model.encode([sentences[i]], greedy.source, greedy.target) for i in with_content]
     systems = _decoder_systems(usual, greedy, sessions)
-    systems += [
-        System(name, baseline(name, model, greedy.constraints, threads)) for name in registry.several(baselines)
-    ]
+    systems += [System(name, baseline(name, model, greedy.constraints, threads)) for name in several(baselines)]
     measurements = measure(systems, sources, runs=runs, threads=threads, device=model.device, progress=progress)
     requested = {session.decoder_name for session in sessions}
     listed = [m for m in measurements if m is not measurements[0] or usual in requested or not requested]

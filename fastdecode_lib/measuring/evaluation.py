@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastdecode_lib import __version__, registry
+from fastdecode_lib.batching import several
 from fastdecode_lib.checkpoints.hub import bundled, find_checkpoint
 from fastdecode_lib.drafts.finding import places_of
 from fastdecode_lib.loading import TranslationModel, load
@@ -118,12 +119,16 @@ def evaluate(
     import pandas as pd
     from tqdm.auto import tqdm
 
-    texts, decoders, projections = (registry.several(values) for values in (texts, decoders, projections))
-    references = None if references is None else registry.several(references)
+    texts, decoders, projections = several(texts), several(decoders) or [None], several(projections) or ["exact"]
+    references = None if references is None else several(references)
     if not texts or (references is not None and len(references) != len(texts)):
         given = "none" if references is None else len(references)
         raise ValueError(
             f"Evaluation needs sentences, and a reference for each or none: got {len(texts)} and {given}. Correct the files."
+        )
+    if unnamed := [spec for spec in (*decoders, *projections) if not isinstance(spec, str | None)]:
+        raise TypeError(
+            f"Workers load decoders and projections by name: got {unnamed[0]!r}. Write window:width=3, for example."
         )
     if chunk < 1:
         raise ValueError(f"A chunk needs at least one sentence: got chunk={chunk}. Leave it out.")
@@ -218,8 +223,15 @@ def _files_hash(folder: Path, fingerprint: str, specs: Sequence[str | None]) -> 
 
 def _key(job: Job, method: Method, texts: Sequence[str]) -> str:
     """The file name of a task: a hash of everything that determines its rows."""
-    inputs = [job.fitted, job.settings, job.direction, job.limits, method, list(texts)]
+    inputs = [job.fitted, job.settings, job.direction, job.limits, method, *map(_defaults, method), list(texts)]
     return hashlib.sha256(json.dumps(inputs, ensure_ascii=False).encode()).hexdigest()[:24]
+
+
+def _defaults(spec: str | None) -> dict[str, str]:
+    """The options of a spec's decoder or projection, and their defaults in this version."""
+    name = (spec or "").partition(":")[0]
+    kind = registry.projection_class(name) if name in registry.PROJECTIONS else registry.DECODERS.get(name)
+    return {} if kind is None else {option: repr(p.default) for option, p in registry.options(kind).items()}
 
 
 @lru_cache(maxsize=2)

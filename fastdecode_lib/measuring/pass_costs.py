@@ -14,26 +14,24 @@ HELD_SLOTS, HELD_SOURCE = 20, 20
 """Target tokens and source tokens before the passes whose cost is measured."""
 
 
-def pass_systems(
-    network: Any, widths: Sequence[int], prefix: Sequence[int] = (0,), seed: int = 0, rows: int = 1
-) -> list[System]:
+def pass_systems(network: Any, widths: Sequence[int], seed: int = 0) -> list[System]:
     """Systems that run one pass of a given width for each source: network, projection, and a reset of the cache.
 
-    Passes follow `HELD_SLOTS` random target tokens for `rows` random sources; only the number of the sources given matters.
+    Passes follow `HELD_SLOTS` random target tokens for a random source; only the number of the sources given matters.
     """
     random = np.random.default_rng(seed)
     projection = registry.projection("exact", network)
     vocabulary = network.outputs[0].vocabulary
-    source = Source(random.integers(0, source_vocabulary(network), (rows, HELD_SOURCE)), np.full(rows, HELD_SOURCE))
-    tokens = random.integers(0, vocabulary, (rows, HELD_SLOTS + max(widths)))
-    state = network.start(network.encode(source), np.tile(prefix, (rows, 1)), HELD_SLOTS + max(widths) + len(prefix))
+    source = Source(random.integers(0, source_vocabulary(network), (1, HELD_SOURCE)), np.array([HELD_SOURCE]))
+    tokens = random.integers(0, vocabulary, (1, HELD_SLOTS + max(widths)))
+    state = network.start(network.encode(source), np.zeros((1, 1), dtype=np.int64), HELD_SLOTS + max(widths) + 1)
     network.step(state, tokens[:, :HELD_SLOTS])
     lengths = state.lengths
 
     def system(width: int) -> System:
         def decode(_: Source) -> tuple[int, ...]:
             hidden = network.step(state, tokens[:, HELD_SLOTS : HELD_SLOTS + width])
-            best = projection.bind(source).top_k(hidden.reshape(rows * width, -1), 1)
+            best = projection.bind(source).top_k(hidden[0], 1)
             state.truncate(lengths)
             return tuple(best.ids[:, 0].tolist())
 

@@ -71,8 +71,6 @@ def fastest(
         Name of the fastest lossless combination by precision, greedy decoding if none is faster; under ``"near"`` the fastest
         nearly lossless combination, None if the lossless one in the first precision is as fast.
     """
-    import pandas as pd
-
     candidates = combinations(models, source, target, decoders, registry.EXACT, texts[0], **limits)
     by_name = {c.name: c for c in candidates}
     sessions = {c.name: c.session for c in candidates if c.session is not None}
@@ -102,8 +100,7 @@ def fastest(
     for name, measurement in final.items():
         _add_times(table, name, final[baseline], measurement, seed)
     table = table.sort_values("speedup", ascending=False)
-    timed_again = table["name"].isin(list(final))
-    table = pd.concat([table[timed_again], table[~timed_again]], ignore_index=True)
+    table = table.sort_values("speedup_low", key=lambda low: low.isna(), kind="stable", ignore_index=True)
     choices: dict[str, str | None] = {p: _best_lossless(table, final, p, seed) for p in models}
     best = choices[first] or baseline
     close = table[table["name"].isin(list(final)) & (table["unchanged"] >= near)]["name"].tolist()

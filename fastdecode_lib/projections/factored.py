@@ -47,9 +47,13 @@ class Svd(Listed):
     support: ClassVar[Support] = "vocabulary"
 
     @classmethod
-    def fit(cls, weight: Any, bias: Any = None, *, window: int = 64, full: int = 512) -> "Svd":
-        """Find the singular directions of a weight (V, D); ``dataclasses.replace`` changes the knobs without a new fit."""
+    def fit(cls, weight: Any, bias: Any = None, *, window: int = 64, full: int | None = None) -> "Svd":
+        """Find the singular directions of a weight (V, D); ``dataclasses.replace`` changes the knobs without a new fit.
+
+        By default 512 tokens are scored exactly.
+        """
         weight, bias = layer(weight, bias)
+        full = min(512, len(weight)) if full is None else full
         doubles = weight.astype(np.float64)
         basis = np.linalg.eigh(doubles.T @ doubles)[1][:, ::-1].T.astype(np.float32)
         return cls(weight=weight, bias=bias, window=window, full=full, basis=basis)

@@ -47,7 +47,7 @@ class GreedyMips(Listed):
         The default budget is four fifths of the tokens.
         """
         weight, bias = layer(weight, bias)
-        budget = len(weight) * 4 // 5 if budget is None else budget
+        budget = max(1, len(weight) * 4 // 5) if budget is None else budget
         columns = np.concatenate([weight, bias[:, None]], axis=1).T
         members = np.argsort(-columns, axis=1, kind="stable").astype(np.int32)
         entries = np.take_along_axis(columns, members, axis=1)
@@ -278,16 +278,17 @@ class RowClusters(Listed):
         weight: Any,
         bias: Any = None,
         *,
-        clusters: int = 512,
+        clusters: int | None = None,
         probes: int | None = None,
         iterations: int = 20,
         seed: int = 0,
     ) -> Self:
         """Cluster the rows of a weight (V, D); ``dataclasses.replace`` changes the probes without a new fit.
 
-        By default a quarter of the clusters are searched.
+        By default there are 512 clusters, and a quarter of them are searched.
         """
         weight, bias = layer(weight, bias)
+        clusters = min(512, len(weight)) if clusters is None else clusters
         within(cls.name, "clusters", clusters, 1, len(weight))
         probes = max(1, clusters // 4) if probes is None else probes
         within(cls.name, "probes", probes, 1, clusters)

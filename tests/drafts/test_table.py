@@ -412,7 +412,7 @@ def test_command(marian_folder, capsys, tmp_path):
     arguments = ["draft-table", *model, "--source", str(source), "--out", str(out), "--folder", str(work)]
     assert cli.main([*arguments, "--vmap", str(tmp_path / "vmap.txt"), "--json", str(tmp_path / "t.json")]) == 0
     output, announced = capsys.readouterr()
-    assert "3 translations" in output and announced.startswith("fastdecode: translating 3 sentences; ")
+    assert "3 translations" in output and announced.startswith("fastdecode: translations of 3 sentences; ")
     assert (out / "en-de.safetensors").is_file() and (tmp_path / "vmap.txt").is_file()
     spec = f"window:width=4,table={out / 'en-de.safetensors'}"
     assert cli.main(["translate", *model[:-2], "--decoder", spec, texts[0]]) == 0

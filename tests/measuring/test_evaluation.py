@@ -17,6 +17,7 @@ from fastdecode_lib import cli, load
 from fastdecode_lib.contexts.feeding import Translations
 from fastdecode_lib.contexts.fitting import fit_screens
 from fastdecode_lib.contexts.recording import record
+from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts.head import FILE as DRAFT_HEAD
 from fastdecode_lib.measuring import evaluation
 from fastdecode_lib.measuring.counting import count
@@ -138,6 +139,18 @@ def test_another_setting_is_another_file(whole: Any, tmp_path: Path) -> None:
     assert len(files(tmp_path)) == 4 and not set(files(tmp_path)) & set(files(folder))
 
 
+def test_another_default_is_another_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = evaluation.Job("tatoeba-small", (), ("en", "de"))
+    before = evaluation._key(job, ("window", "row_clusters"), ["A train."])
+    options = evaluation.registry.options
+    changed = lambda kind: {n: p.replace(default=7) if n == "clusters" else p for n, p in options(kind).items()}  # noqa: E731
+    monkeypatch.setattr(evaluation.registry, "options", changed)
+    assert evaluation._key(job, ("window", "row_clusters"), ["A train."]) != before
+    assert evaluation._key(job, ("window", "exact"), ["A train."]) == evaluation._key(
+        job, ("window", "exact"), ["A train."]
+    )
+
+
 def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="needs sentences, and a reference for each or none: got 0 and none"):
         evaluate("tatoeba-small", [], folder=tmp_path)
@@ -149,6 +162,10 @@ def test_bad_input(tmp_path: Path) -> None:
         evaluate("tatoeba-small", ["a"], workers=1, scheduler="tcp://nowhere:1", folder=tmp_path)
     with pytest.raises(ValueError, match="at least one sentence: got chunk=0"):
         evaluate("tatoeba-small", ["a"], chunk=0, folder=tmp_path)
+    with pytest.raises(TypeError, match=r"by name: got Window\(.*window:width=3, for example"):
+        evaluate("tatoeba-small", ["a"], decoders=Window(3), folder=tmp_path)
+    with pytest.raises(ValueError, match="Evaluation needs sentences"):
+        evaluate("tatoeba-small", None, folder=tmp_path)
     assert not list(tmp_path.rglob("*.json"))
 
 

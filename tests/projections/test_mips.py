@@ -18,6 +18,7 @@ from recorded import active_tokens
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.papers.shared.projection_runs import bytes_read
 from fastdecode_lib.projections.ann_indexes import Fgd, Scann
+from fastdecode_lib.projections.factored import Svd
 from fastdecode_lib.projections.mips import GreedyMips, LshMips, PcaMips, RowClusters, lengthened
 from fastdecode_lib.projections.shortlists import Listed
 
@@ -520,3 +521,10 @@ def test_the_dense_and_the_listed_product_agree() -> None:
     np.testing.assert_allclose(
         FULL["greedy_mips"](weight, bias).active_scores(hidden).scores, whole, rtol=1e-5, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("kind", [Svd, GreedyMips, LshMips, PcaMips, RowClusters, Fgd])
+def test_the_defaults_fit_a_vocabulary_of_bytes(kind: Any) -> None:
+    weight = np.random.default_rng(5).normal(size=(384, 64)).astype(np.float32)
+    found = kind.fit(weight).bind(None).top_k(weight[:9] * 3, 1).ids[:, 0]
+    assert (found == np.arange(9)).mean() > 0.5

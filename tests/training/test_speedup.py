@@ -125,9 +125,11 @@ def test_what_is_printed_calls_nothing_lossless_that_differs_from_float32(
     int8, float32 = (line for line in out.splitlines() if line.startswith("greedy + exact"))
     assert "False" in int8 and "True" in float32
     assert (
-        "greedy + exact + int8 is 3.0 times as fast as greedy decoding and keeps 8 of 10 outputs, a share below 0.95"
-        in out
-    )
+        "greedy + exact + int8 is 3.0 times as fast as greedy decoding and keeps 8 of 10 outputs, a share below 0.95 "
+        "(--near)."
+    ) in out
+    brief = module.Speedup(table.assign(speedup_low=float("nan")), plain, None, record, None)
+    assert "greedy + exact + int8, timed briefly, is 3.0 times" in str(brief)
     assert "the choice is among them" in out and "With next to no loss: nothing is faster" in out
 
 

@@ -44,7 +44,15 @@ def test_the_parts_of_a_single_gain_are_that_gain(table: Any) -> None:
 
 
 def test_baselines_have_the_knobs_of_the_committed_result() -> None:
-    model, text = load("tatoeba-small", device="cpu"), "The train is late."
-    (row,) = combinations({"float32": model}, "en", "de", ["greedy"], ["row_clusters"], text, specs=SPECS)
-    assert row.name == "greedy + row_clusters + float32" and row.session is not None
-    assert row.session.projection.probes == 8 and row.session.projection.centroids.shape[0] == 256
+    """The defaults of the commit that made it."""
+    model, made = load("tatoeba-small", device="cpu"), {}
+    for name in SPECS:
+        (row,) = combinations({"float32": model}, "en", "de", ["greedy"], [name], "The train is late.", specs=SPECS)
+        assert row.name == f"greedy + {name} + float32" and row.session is not None
+        made[name] = row.session.projection
+    assert (made["svd"].window, made["svd"].full, made["greedy_mips"].budget) == (64, 256, 512)
+    assert (made["fgd"].neighbours, made["fgd"].search, made["fgd"].links) == (64, 128, 16)
+    assert made["fgd"].index.hnsw.efConstruction == 200
+    assert len(made["pca_mips"].offsets) - 1 == 16 and not made["pca_mips"].detours
+    assert made["lsh_mips"].offsets.shape == (16, 257)
+    assert (made["row_clusters"].probes, len(made["row_clusters"].offsets) - 1) == (8, 256)

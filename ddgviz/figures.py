@@ -156,8 +156,8 @@ def curves(
 LEGEND = 6
 """Curves that a legend explains, at most; of more curves the names are written at their ends."""
 _APART = 15.0
-_BESIDE = 0.1
-"""Share of the axis at its right from which on names are in the margin."""
+_MARGIN_FROM = 0.1
+"""Share of the axis, counted from its right, in which a curve must end for its name to stand in the margin."""
 
 
 def _name_ends(
@@ -179,9 +179,9 @@ def _name_ends(
         x, y = lines[-1][-1]
         ends.setdefault(trace.meta["group"], {"x": x, "y": y, "name": trace.name, "color": trace.line.color})
     left, right = (side(x for line in lines for x, _ in line) for side in (min, max))
-    beside = right - _BESIDE * (right - left)
-    outer = sorted((end for end in ends.values() if end["x"] >= beside), key=lambda end: end["y"])
-    inner = [end for end in ends.values() if end["x"] < beside]
+    margin_from = right - _MARGIN_FROM * (right - left)
+    outer = sorted((end for end in ends.values() if end["x"] >= margin_from), key=lambda end: end["y"])
+    inner = [end for end in ends.values() if end["x"] < margin_from]
     tall, pad = heights[1] - heights[0] or 1, 0.04 * (right - left or 1)
     low = heights[0] and heights[0] - 0.04 * tall
     sides = [[left - pad, right + pad], [low, heights[1] + (0.15 if inner else 0.06) * tall]]

@@ -44,12 +44,13 @@ class Comparison(ipywidgets.VBox):
         self.agreement, self._verdict.value = verdict.agreement, verdict.text
 
     def reset(self, two: bool) -> None:
-        """Prepare for new runs: of two decoders, the second hidden until it begins, or of one alone."""
+        """Prepare for new runs: of two decoders, the second empty and hidden until it begins, or of one alone."""
         self.a.match = self.b.match = []
         self.agreement, self._verdict.value = None, ""
         for name in self._names:
             name.layout.display = None if two else "none"
         self.b.layout.visibility = "hidden"
+        self.b.clear()
         self._join(two)
 
     def _join(self, two: bool) -> None:

@@ -141,7 +141,8 @@ class Together(ipywidgets.VBox):
             self._worker.join()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any] | None:
-        return with_pictures(super()._repr_mimebundle_(**kwargs), self.comparison)
+        data = super()._repr_mimebundle_(**kwargs)
+        return with_pictures(data, self.comparison) if self._middle.children == self._drawn else data
 
     end = stop
 

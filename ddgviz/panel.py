@@ -250,6 +250,7 @@ class Panel(ipywidgets.VBox):
                 if not run.pace.stopped():
                     self._decode(run, settings, picture)
             if self.picture.earlier:
+                picture = self.picture
                 raise ValueError("Stopped before the first pass.")
         except Exception as error:  # shown in the panel, where the reader looks
             with self._lock:
@@ -291,9 +292,10 @@ class Panel(ipywidgets.VBox):
                 run.traces.append(picture.to_dict())
 
     def _clear(self, run: Run) -> None:
-        """Clear the result for a new run; the pictures stay, as those of an earlier run, until it draws or fails."""
+        """Clear the result for a new run; the first picture stays, as that of an earlier run, until it draws or fails."""
         for picture in self._pictures:
-            picture.notice, picture.earlier = "", picture.model.rows > 0
+            picture.notice = ""
+        self.picture.earlier = self.picture.model.rows > 0
         self._result.value = ""
         self.comparison.reset(two=len(run.settings) == 2)
         with self._quietly():

@@ -108,7 +108,10 @@ def test_a_click_chooses_a_point(together: Together, weigher: Weigher) -> None:
 
 
 def test_what_fails_is_said_as_text(together: Together) -> None:
+    together.run("A sentence.")
+    assert together._repr_mimebundle_()["text/html"].count("<img ") == 2  # type: ignore[index]
     together.run("refuse")
+    assert "text/html" not in together._repr_mimebundle_(), "pictures of another sentence are not saved"  # type: ignore[operator]
     assert together.error == "Nothing to weigh: got <b>nothing. Type some words."
     assert together._middle.children[0].value == together.error
     together.run("   ")

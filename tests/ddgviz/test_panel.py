@@ -163,6 +163,21 @@ def test_the_picture_of_an_earlier_run_is_faded_until_the_next_begins(panel: Pan
     assert panel.error == "Stopped before the first pass." and panel.picture.model.rows == 0
 
 
+def test_two_that_are_stopped_before_the_first_pass_say_so_once(panel: Panel, runner: Runner) -> None:
+    panel.controls.choice["against"].value = "gauss_seidel"
+    panel.run("A sentence.")
+    loaded = threading.Event()
+    runner.loading = lambda: loaded.wait(10)
+    panel.start()
+    panel.start()
+    panel.stop()
+    loaded.set()
+    finish(panel)
+    a, b = panel.comparison.a, panel.comparison.b
+    assert (a.notice, b.notice) == ("Stopped before the first pass.", "")
+    assert (a.model.rows, b.model.rows, a.earlier, b.earlier) == (0, 0, False, False)
+
+
 def test_a_sentence_without_content_is_a_run_like_any_other() -> None:
     """A zero-width space: the trace has no hypothesis, and the next sentence must find the panel as it was."""
     panel = ddgviz.explore(fastdecode_lib.runner(fastdecode_lib.load("tatoeba-small", device="cpu")), start=False)
@@ -329,6 +344,27 @@ def test_two_decoders_are_compared(panel: Panel, runner: Runner) -> None:
     panel.controls.choice["against"].value = ""
     finish(panel)
     assert b.layout.display == "none" and panel.comparison.verdict == "" and a.match == b.match == []
+
+
+def test_what_is_hidden_is_not_saved(panel: Panel) -> None:
+    def saved() -> int:
+        data = panel._repr_mimebundle_()
+        assert data is not None
+        return int(data.get("text/html", "").count("<img "))
+
+    panel.controls.choice["against"].value = "gauss_seidel"
+    panel.run("One.")
+    assert saved() == 2
+    panel.controls.choice["against"].value = ""
+    panel.run("Two.")
+    assert saved() == 1, "without the second picture of the run before"
+    panel.controls.choice["against"].value = "broken"
+    finish(panel)
+    assert saved() == 1, "the first is as good as it was"
+    panel.controls.choice["against"].value = "gauss_seidel"
+    finish(panel)
+    assert saved() == 2
+    assert panel.run("  ") is None and saved() == 0
 
 
 def test_an_error_of_the_second_is_shown(panel: Panel) -> None:

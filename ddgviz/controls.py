@@ -99,18 +99,21 @@ def offer_targets(menus: Mapping[str, ipywidgets.Dropdown], choices: Mapping[str
         _offer(menus["to"], [(words.language(code), code) for code in targets], menus["to"].value)
 
 
-def on_enter(box: ipywidgets.Text, act: Callable[[], None]) -> None:
-    """Call `act` when Enter is pressed in `box`, and again if the last letters come just after it, as pages may send them."""
+def on_enter(box: ipywidgets.Text, act: Callable[[float], None]) -> None:
+    """Call `act` when Enter is pressed in `box`, and again if the last letters come just after it, as pages may send them.
+
+    Each call for the same Enter has the same number.
+    """
     pressed = -LATE
 
     def enter(_: Any, content: dict[str, Any], __: Any) -> None:
         nonlocal pressed
         if content.get("event") == "submit":
             pressed = time.monotonic()
-            act()
+            act(pressed)
 
     box.on_msg(enter)
-    box.observe(lambda _: act() if time.monotonic() - pressed < LATE else None, "value")
+    box.observe(lambda _: act(pressed) if time.monotonic() - pressed < LATE else None, "value")
 
 
 def _decoder(name: str) -> str:

@@ -107,8 +107,8 @@ class Together(ipywidgets.VBox):
         super().__init__([first, second, self._middle])
         self.add_class("ddg-panel")
         self._go.on_click(lambda _: self._press())
-        on_enter(self._box, self.start)
-        self._quiet = False
+        on_enter(self._box, lambda _: self.start())
+        self._quiet = self._offering = False
         for dropdown in self.choice.values():
             dropdown.observe(lambda _: self._draw(), "value")
         for dropdown in self.languages.values():
@@ -172,12 +172,12 @@ class Together(ipywidgets.VBox):
 
     def _choose_language(self, change: Any) -> None:
         """Measure again after a choice, once something has been measured."""
-        if self._quiet:
+        if self._offering:
             return
         if change["owner"] is self.languages["from"]:
-            self._quiet = True
+            self._offering = True  # not `_quiet`, which a measurement sets while it draws the chart
             offer_targets(self.languages, self._choices)
-            self._quiet = False
+            self._offering = False
         if self.rows or self.busy:
             self.start()
 

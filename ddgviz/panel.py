@@ -103,7 +103,7 @@ class Panel(ipywidgets.VBox):
         self._go.on_click(lambda _: self._press())
         self._hold.on_click(lambda _: self.pause())
         self._step.on_click(lambda _: self.step())
-        on_enter(self._box, lambda: None if self._quiet else self.start())
+        on_enter(self._box, self._enter)
         self._box.observe(lambda _: self._write_code(), "value")
         for choice in self.controls.choice.values():
             choice.observe(self._choose, "value")
@@ -125,19 +125,19 @@ class Panel(ipywidgets.VBox):
         """Error of the last run; empty if it did not fail."""
         return str(self.comparison.a.notice or self.comparison.b.notice)
 
-    def start(self, passes: int | None = None, by_menu: bool = False) -> None:
+    def start(self, passes: int | None = None, series: Any = None) -> None:
         """Decode the sentence in the background; a running one is stopped first.
 
         Parameters
         ----------
         passes : int, optional
             Passes to take before pausing.
-        by_menu : bool
-            Whether a menu started it: of several such runs in a row, the history keeps only the last.
+        series : object, optional
+            Of several runs in a row with an equal one, the history keeps only the last.
         """
         with self._lock:
             self.stop()
-            run = self._run = Run(self._box.value, self.controls.settings(), Pace(passes), by_menu=by_menu)
+            run = self._run = Run(self._box.value, self.controls.settings(), Pace(passes), series=series)
             self._worker = threading.Thread(target=self._work, args=(run, self._worker), name="ddgviz-run", daemon=True)
             self._busy = True
             self._clear(run)
@@ -199,6 +199,12 @@ class Panel(ipywidgets.VBox):
             else:
                 self.start()
 
+    def _enter(self, pressed: float) -> None:
+        """Decode after Enter, or with the letters that came just after it, but not with a sentence of the history."""
+        with self._lock:  # first, since a run that ends is quiet for a moment
+            if not self._quiet:
+                self.start(series=("enter", pressed))
+
     def _choose(self, change: Any) -> None:
         """Decode the sentence again after a choice, once a sentence has been decoded; one run for all menus that change."""
         with self._lock:
@@ -208,7 +214,7 @@ class Panel(ipywidgets.VBox):
                 self.controls.adjust(change["owner"])
             self._write_code()
             if self._run is not None and self._run.settings != self.controls.settings():
-                self.start(by_menu=True)
+                self.start(series=("menus", self._box.value))
 
     def _recall(self, index: int | None) -> None:
         """Draw an earlier run and restore its settings."""
@@ -273,8 +279,8 @@ class Panel(ipywidgets.VBox):
                         self._settle(run)
 
     def _remember(self, run: Run) -> None:
-        """Put a run first in the history; it replaces a previous run of the same sentence if menus started both."""
-        if run.by_menu and self._past and self._past[0].by_menu and self._past[0].text == run.text:
+        """Put a run first in the history; it replaces a previous run of the same series."""
+        if run.series is not None and self._past and self._past[0].series == run.series:
             self._past.popleft()
         self._past.appendleft(run)
 

@@ -91,15 +91,15 @@ class Run:
     pace : Pace
     traces : list of dict
         Traces of the finished runs, as docs/trace.md describes them.
-    by_menu : bool
-        Whether the choice in a menu started it.
+    series : object
+        Equal in runs of which the history keeps only the last, if they follow each other; None in a run that it keeps anyway.
     """
 
     text: str
     settings: list[dict[str, Any]]
     pace: Pace = field(default_factory=Pace)
     traces: list[dict[str, Any]] = field(default_factory=list)
-    by_menu: bool = False
+    series: Any = None
 
     def __str__(self) -> str:
         text = visible(" ".join(self.text.split()))

@@ -73,7 +73,7 @@ def test_one_picture_alone_is_not_drawn_as_half_of_two(garden: dict[str, Any]) -
     comparison = ddgviz.compare(garden, garden)
     comparison.reset(two=False)
     assert comparison.a.group == "" and "ddg-upper" not in comparison.a._dom_classes
-    assert comparison._repr_mimebundle_()["text/html"].count("<img ") == 1, "nor is the hidden one saved"  # type: ignore[index]
+    assert comparison._repr_mimebundle_()["text/html"].count("<img ") == 1, "nor is the hidden one saved"
     comparison.reset(two=True)
     assert comparison.a.group == comparison.b.group != ""
     assert ("ddg-upper" in comparison.a._dom_classes) and ("ddg-lower" in comparison.b._dom_classes)

@@ -109,9 +109,9 @@ def test_a_click_chooses_a_point(together: Together, weigher: Weigher) -> None:
 
 def test_what_fails_is_said_as_text(together: Together) -> None:
     together.run("A sentence.")
-    assert together._repr_mimebundle_()["text/html"].count("<img ") == 2  # type: ignore[index]
+    assert together._repr_mimebundle_()["text/html"].count("<img ") == 2
     together.run("refuse")
-    assert "text/html" not in together._repr_mimebundle_(), "pictures of another sentence are not saved"  # type: ignore[operator]
+    assert "text/html" not in together._repr_mimebundle_(), "pictures of another sentence are not saved"
     assert together.error == "Nothing to weigh: got <b>nothing. Type some words."
     assert together._middle.children[0].value == together.error
     together.run("   ")
@@ -149,6 +149,25 @@ def test_languages_are_chosen_and_measured_again(together: Together, weigher: We
     assert menus["to"].options == (("English", "en"),)
     assert weigher.languages == [{"from": "en", "to": "fr"}, {"from": "de", "to": "en"}]
     assert together._about.value.endswith(" · German → English")
+
+
+def test_a_language_chosen_while_the_chart_is_drawn_is_measured(together: Together, weigher: Weigher) -> None:
+    drawing, drawn = threading.Event(), threading.Event()
+    together.choice["width"].observe(lambda _: (drawing.set(), drawn.wait(10)), "options")
+    together._go.click()
+    assert drawing.wait(10)
+    threading.Timer(0.1, drawn.set).start()
+    together.languages["to"].value = "fr"
+    together._worker.join(10)
+    assert [languages["to"] for languages in weigher.languages] == ["de", "fr"]
+
+
+def test_enter_measures(together: Together) -> None:
+    together._box.value = "A se"
+    together._box._handle_custom_msg({"event": "submit"}, [])
+    together._box.value = "A sentence."
+    together._worker.join(10)
+    assert together.rows and together._about.value.startswith("Measured on “A sentence.”")
 
 
 def test_an_error_takes_the_picture_of_the_earlier_point_away(together: Together, weigher: Weigher) -> None:

@@ -198,6 +198,17 @@ def test_enter_translates(panel: Panel) -> None:
     assert panel.trace == simulate.garden()
 
 
+def test_enter_while_a_run_ends_translates(panel: Panel, runner: Runner) -> None:
+    ending, ended = threading.Event(), threading.Event()
+    panel.history.observe(lambda _: (ending.set(), ended.wait(10)), "options")
+    panel.start()
+    assert ending.wait(10)
+    threading.Timer(0.1, ended.set).start()
+    panel._box._handle_custom_msg({"event": "submit"}, [])
+    finish(panel)
+    assert runner.asked == [WINDOW, WINDOW]
+
+
 def test_letters_that_come_just_after_enter_belong_to_it(panel: Panel, monkeypatch: pytest.MonkeyPatch) -> None:
     panel._box.value = "The tr"
     panel._box._handle_custom_msg({"event": "submit"}, [])
@@ -208,6 +219,24 @@ def test_letters_that_come_just_after_enter_belong_to_it(panel: Panel, monkeypat
     panel._box.value = "The train is"
     time.sleep(0.05)
     assert panel._run.text == "The train." and not panel.busy, "later ones wait for the next Enter"
+
+
+def test_history_keeps_one_run_for_each_enter(panel: Panel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controls, "LATE", 60.0)
+    panel._box.value = "The tr"
+    panel._box._handle_custom_msg({"event": "submit"}, [])
+    finish(panel)
+    for late in ("The tra", "The train."):
+        panel._box.value = late
+        finish(panel)
+    assert [label.split(" · ")[1] for label, _ in panel.history.options] == ["The train."]
+    panel._box._handle_custom_msg({"event": "submit"}, [])
+    finish(panel)
+    panel._box.value = "The train is late."
+    finish(panel)
+    assert [label.split(" · ")[1] for label, _ in panel.history.options] == ["The train is late.", "The train."]
+    panel.history.value = 1
+    assert not panel.busy and panel._box.value == "The train.", "a sentence of the history is no late letter"
 
 
 def test_code_that_cannot_be_had_is_a_comment(panel: Panel, monkeypatch: pytest.MonkeyPatch) -> None:

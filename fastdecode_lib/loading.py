@@ -272,7 +272,7 @@ def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
 
         shape = checkpoint.recurrent
         return WordText.load(checkpoint.folder, shape.source_vocabulary, shape.vocabulary)
-    if (checkpoint.folder / "source.spm").is_file():
+    if any((checkpoint.folder / name).is_file() for name in ("source.spm", "target.spm")):
         return MarianText.load(checkpoint)
     return HuggingFaceText(checkpoint)
 
@@ -370,8 +370,9 @@ def _through_huggingface(checkpoint: Checkpoint, device: Any, dtype: Any) -> Any
             checkpoint.folder, dtype=dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True
         )
     except (ValueError, OSError, KeyError, RuntimeError, SafetensorError) as error:
+        reason = str(error).partition("Model type should be one of")[0].strip(" .\n")  # then transformers names dozens
         raise CheckpointError(
-            f"transformers could not load {checkpoint.name!r} ({checkpoint.family}): {error}. Check that it is a "
+            f"transformers could not load {checkpoint.name!r} ({checkpoint.family}): {reason}. Check that it is a "
             "sequence-to-sequence model."
         ) from error
     for problem in ("missing_keys", "unexpected_keys"):

@@ -354,8 +354,11 @@ def read_tensors(
             with safe_open(path, "pt") as file:
                 tensors |= {name: file.get_tensor(name).float().numpy() for name in bfloat16_names}
     except (SafetensorError, OSError) as reason:
-        cause = reason.strerror if isinstance(reason, OSError) and reason.strerror else reason
-        raise error(f"{path} is not a readable safetensors file: {cause}. It may be cut short. {again}") from reason
+        cause = (reason.strerror if isinstance(reason, OSError) else None) or str(reason)
+        remedy = "It may be cut short."
+        if not Path(path).is_file():
+            cause, remedy = "It is a folder" if Path(path).is_dir() else "No such file", "Check the path."
+        raise error(f"{path} is not a readable safetensors file: {cause}. {remedy} {again}") from reason
     return tensors, metadata
 
 

@@ -260,6 +260,7 @@ class Session:
         **limits: Any,
     ) -> "Session":
         """Check and complete the choices as `of` does, by default with the fastest ones that change no output; see `translate`."""
+        refused = None
         if decoder is None and projection is None and isinstance(model, TranslationModel) and has_choices():
             direction = model.direction(source, target)
             choice = measured_choice(model.checkpoint.fingerprint, direction, 1 if single else 2, model.dtype)
@@ -268,14 +269,17 @@ class Session:
                     registry.check_lossless(*choice, plain=registry.usual(model.network))
                     return cls.of(model, *direction, *choice, **limits)
                 except ValueError as error:
-                    warnings.warn(f"What speedup chose no longer runs, decoding as usual: {error}", stacklevel=3)
+                    refused = error
         compiled = isinstance(model, TranslationModel) and model.engine == "compiled"
         exact = projection is None or projection in registry.EXACT
         if decoder is None and exact and compiled and registry.usual(model.network) == Greedy.name:
             decoder = Auto.name
             if projection is None and not observe and model.dtype == "float32":
                 projection = "quantised"
-        return cls.of(model, source, target, decoder, "exact" if projection is None else projection, **limits)
+        session = cls.of(model, source, target, decoder, "exact" if projection is None else projection, **limits)
+        if refused is not None:
+            warnings.warn(f"What speedup chose no longer runs, decoding as usual: {refused}", stacklevel=3)
+        return session
 
     def cut_short(self, outputs: Iterable[Sequence[int]]) -> str:
         """A warning about outputs that ran to the length limit; empty if none did."""

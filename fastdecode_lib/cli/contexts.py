@@ -58,7 +58,7 @@ def _add_record(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     record.add_argument("--top", type=int, default=5, help="best tokens of each context (default: 5)")
     record.add_argument("--most", type=int, help="stop at this number of contexts")
     record.add_argument("--float16", action="store_true", help="store hidden vectors in half the space")
-    record.add_argument("--verify", action="store_true", help="check recorded contexts against their checksums")
+    record.add_argument("--verify", action="store_true", help="also check the checksums of what --out has")
     record.add_argument("--out", default="build/contexts", metavar="DIR", help="default: build/contexts")
     record.set_defaults(run=_record)
 
@@ -109,11 +109,14 @@ def _record(options: argparse.Namespace) -> int:
     from fastdecode_lib.checkpoints.hub import find_checkpoint
     from fastdecode_lib.checkpoints.language import LANGUAGE
     from fastdecode_lib.contexts.feeding import References, Translations
+    from fastdecode_lib.contexts.shards import NOTE
     from fastdecode_lib.measuring.provenance import provenance
     from fastdecode_lib.text.corpus import Tatoeba, corpus_folder
 
     if options.source and (options.data or options.directions):
         raise UsageError("--source is text of one direction: got --data or --directions with it. Use --from and --to.")
+    if options.verify and not Path(options.out, NOTE).is_file():
+        raise UsageError(f"--verify checks a recording: got --out {options.out}, which has none. Leave --verify out.")
     if options.reference and not options.source:
         raise UsageError("--reference belongs to the lines of a file: got no --source FILE. Add it.")
     if find_checkpoint(options.model).family == LANGUAGE:

@@ -18,7 +18,7 @@ UNTUNED = (
 def add_commands(commands: Any) -> None:
     """Add ``list`` to the commands."""
     listing = commands.add_parser("list", help="decoders, projections and models, by name")
-    listing.add_argument("what", nargs="?", metavar="WHAT", help="one of them alone (default: all three)")
+    listing.add_argument("what", nargs="?", metavar="WHAT", help="decoders, projections or models (default: all three)")
     listing.set_defaults(run=_list)
 
 

@@ -5,6 +5,7 @@ import difflib
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -44,6 +45,8 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status: 0 done, 1 a law is broken, 2 it could not be done, 130 interrupted."""
+    formatted = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"fastdecode: {one_line(message)}\n"
     try:
         options = _parser().parse_args(arguments)
         _check_options(options)
@@ -67,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
+    finally:
+        warnings.formatwarning = formatted
 
 
 def _check_options(options: argparse.Namespace) -> None:

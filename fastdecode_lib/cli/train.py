@@ -32,11 +32,14 @@ def add_commands(commands: Any) -> None:
     train.add_argument(
         "--begin-with", metavar="MODEL", help="a model of the same shape and vocabulary, as load takes it, to train on"
     )
-    train.add_argument(
+    instead = train.add_mutually_exclusive_group()
+    instead.add_argument(
         "--bundle", action="store_true", help="do not train: score the best checkpoint and put it into the assets"
     )
-    train.add_argument("--keep", action="store_true", help="like --bundle, but into the folder weights/ of a checkout")
-    train.add_argument(
+    instead.add_argument(
+        "--keep", action="store_true", help="like --bundle, but into the folder weights/ of a checkout"
+    )
+    instead.add_argument(
         "--score", action="store_true", help="do not train: score the shipped weights again on the test split"
     )
     train.set_defaults(run=_train)

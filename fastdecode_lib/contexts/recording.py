@@ -295,10 +295,12 @@ def _check_settings(folder: Path, settings: dict[str, Any]) -> None:
     noted = read_note(folder).get("settings")
     recorded = noted if isinstance(noted, dict) else {}
     for name in sorted(settings.keys() | recorded.keys()):
-        if settings.get(name) != recorded.get(name):
+        got, has = settings.get(name), recorded.get(name)
+        if got != has:
+            different = "other text than it has" if name == "inputs" else f"{name} {got!r}, it has {has!r}"
             raise ContextsError(
-                f"The recording in {folder} was begun with other settings: got {name} {settings.get(name)!r}, it has "
-                f"{recorded.get(name)!r}. Give the same again, or another folder."
+                f"The recording in {folder} was begun with other settings: got {different}. Give the same again, or another "
+                "folder."
             )
 
 
@@ -306,9 +308,10 @@ def _finish(folder: Path, model: str, settings: dict[str, Any], shards: Sequence
     """Write which shards make up the table, and remove all others."""
     left_out = sum(shard.left_out for shard in shards)
     if not sum(rows):
+        (folder / NOTE).unlink()  # so that other sentences can be recorded here
         raise ContextsError(
-            f"There is nothing to record: got {sum(settings['sentences'])} sentences, none with content that fits the model. "
-            f"Remove {folder}, and give others."
+            f"There is nothing to record: got {sum(settings['sentences'])} sentences, none with content that fits the model. Give "
+            "others."
         )
     for extra in set(folder.glob("shard-*")) - {shard.folder for shard in shards}:
         shutil.rmtree(extra)

@@ -197,8 +197,8 @@ def speedup(
     check_counts(batch=batch, threads=threads)
     if not 0 < near <= 1:
         raise ValueError(f"near is a share above 0, 1 at most: got {near}. Leave it out for 0.95.")
-    if not minutes > 0:
-        raise ValueError(f"minutes are above 0: got {minutes}. Half an hour is enough for a head.")
+    if not 0 < minutes < float("inf"):
+        raise ValueError(f"minutes are a number above 0: got {minutes}. Half an hour is enough for a head.")
     models = _models(model if isinstance(model, str) else str(model.checkpoint.folder), model)
     plain = Session.of(next(iter(models.values())), source, target, "greedy", **limits)
     fitted, held_out = _split(plain, sentences)

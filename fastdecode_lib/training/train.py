@@ -15,7 +15,7 @@ from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.loading import torch_device
 from fastdecode_lib.measuring.provenance import device_name
 from fastdecode_lib.store import read_json, recover, write_text
-from fastdecode_lib.text.corpus import Novels, Tatoeba, corpus_folder
+from fastdecode_lib.text.corpus import CorpusNotFound, Novels, Tatoeba, corpus_folder
 from fastdecode_lib.training.language import LanguageLearner
 from fastdecode_lib.training.learner import begin_as, copy_vocabulary
 from fastdecode_lib.training.marian import MarianLearner
@@ -119,6 +119,8 @@ def _write(note: Path, content: dict[str, Any]) -> None:
 def _check_same_run(work: Path, preset: Recipe, corpus: Path, seed: int, base: Checkpoint | None) -> None:
     """Refuse to continue a run that has another seed, recipe, corpus, model or teacher; write the note of a new run."""
     sizes = {p.name: p.stat().st_size for p in sorted(corpus.glob("*.gz"))}
+    if not sizes:
+        raise CorpusNotFound(f"The corpus has no files to train on: got {corpus}. Check --data or FASTDECODE_DATA.")
     recipe = {key: value for key, value in asdict(preset).items() if key != "updates"}
     settings = json.loads(json.dumps({"seed": seed, "preset": recipe, "corpus": sizes}))
     note = work / RUN

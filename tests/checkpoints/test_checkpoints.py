@@ -381,7 +381,7 @@ def test_vocabulary_without_its_special_tokens(broken_marian: Path, token: str) 
     refused(broken_marian, "vocabulary lacks", token, "tokenizer saved with the model")
 
 
-@pytest.mark.parametrize("file", ["target.spm", "vocab.json"])
+@pytest.mark.parametrize("file", ["source.spm", "target.spm", "vocab.json"])
 def test_incomplete_tokenizer(broken_marian: Path, file: str) -> None:
     (broken_marian / file).unlink()
     refused(broken_marian, "tokenizer", "incomplete", f"{file} is missing", "Copy it again")

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -389,6 +390,16 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert "window" not in succeed(capsys, "list", "models")
 
 
+def test_a_warning_is_one_line_of_ours(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def warn(_: Any) -> int:
+        print(warnings.formatwarning("A choice\nno longer runs.", UserWarning, "main.py", 51), end="")
+        return 0
+
+    before = warnings.formatwarning
+    monkeypatch.setattr("fastdecode_lib.cli.listing._list", warn)
+    assert succeed(capsys, "list") == "fastdecode: A choice no longer runs.\n" and warnings.formatwarning is before
+
+
 def test_train_without_a_name_lists_what_can_be_trained(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "triple").mkdir()
     states = {line.split()[0]: line.split()[-1] for line in succeed(capsys, "train", "--folder", tmp_path).splitlines()}
@@ -455,6 +466,7 @@ def test_a_broken_law_is_status_1(capsys: pytest.CaptureFixture[str], monkeypatc
         ),
         (("translate", "a", "--file", "x"), ("needs a sentence or --file FILE, one of the two",)),
         (("translate", "a", "--decodr", "greedy"), ("--decodr", "--help")),
+        (("train", "tatoeba-small", "--bundle", "--score"), ("--score: not allowed with argument --bundle", "--help")),
         (("translate", "a", "--threads", "two"), ("--threads", "'two'", "--help")),
         (("translate", "a", "--threads", "0"), ("--threads must be from 1 to", "got 0", "Use --threads 1")),
         (("translate", "a", "--threads", "-3"), ("--threads must be from 1 to", "got -3")),

@@ -214,6 +214,10 @@ def test_commands_from_text_to_translation(tmp_path: Path, capsys: pytest.Captur
         ),
         (["fit", "clustered", "--contexts", said, "--model", "sharp-s4"], "are of another model"),
         (["record", "--directions", "en", "--out", fed], "--directions are pairs as in en-de,de-en: got 'en'"),
+        (
+            ["record", "--verify", "--out", str(tmp_path / "none")],
+            "--verify checks a recording: got --out",
+        ),
         (["record", "--directions", "en-de,", "--out", fed], "--directions are pairs as in en-de,de-en: got ''"),
         (
             [*arguments, "--reference", str(reference), "--decoder", "greedy", "--out", fed],

@@ -422,7 +422,7 @@ def test_only_damaged_shards_are_made_again(tmp_path: Path) -> None:
         ({"seed": 1}, "got seed 1, it has 0"),
         ({"float16": True}, "got hidden 'float16', it has 'float32'"),
         ({"sentences_per_shard": 3}, "got sentences_per_shard 3"),
-        ({"inputs": {"text": [[3], [5]]}}, "got inputs"),
+        ({"inputs": {"text": [[3], [5]]}}, "other settings: got other text than it has. Give the same again"),
         ({"inputs": {"else": [[3], [4]]}}, r"got directions \['else'\]"),
         ({"feeder": language_model(1)}, "got fingerprint 'seed 1', it has 'seed 0'"),
     ],
@@ -434,6 +434,12 @@ def test_other_settings_are_refused(tmp_path: Path, change: dict[str, Any], mess
     with pytest.raises(ContextsError, match=message):
         record(**settings | change)
     assert files(tmp_path) == before
+
+
+def test_a_folder_in_which_nothing_could_be_recorded_takes_other_text(tmp_path: Path) -> None:
+    with pytest.raises(ContextsError, match="There is nothing to record: got 1 sentences"):
+        record(language_model(), {"text": [[]]}, tmp_path)
+    assert len(record(language_model(), {"text": [[3]]}, tmp_path)) > 0
 
 
 def test_folders_that_are_not_for_this_recording(tmp_path: Path) -> None:

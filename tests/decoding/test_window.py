@@ -288,6 +288,8 @@ def test_a_table_that_is_not_there(marian, tmp_path, monkeypatch):
         translate(marian, TEXTS[0], source="en", target="de", decoder="window:draft=ngram")
     with pytest.raises(DraftTableError, match=r"none\.safetensors is not a readable safetensors file"):
         translate(marian, TEXTS[0], source="en", target="de", decoder=f"window:table={tmp_path / 'none.safetensors'}")
+    with pytest.raises(DraftTableError, match=r"is not a readable safetensors file: It is a folder\. Check the path"):
+        translate(marian, TEXTS[0], source="en", target="de", decoder=f"window:table={tmp_path}")
 
 
 def test_a_table_of_another_vocabulary(marian, tmp_path):

@@ -324,3 +324,7 @@ def test_an_unknown_family(umt5_folder: Path, tmp_path: Path) -> None:
     fakes.change_json(folder / "config.json", model_type="no_such_model", architectures=["Nothing"])
     with pytest.raises(CheckpointError, match=r"(?s)could not load '.*odd' \(no_such_model\).*Check that it is a"):
         load(str(folder), device="cpu")
+    fakes.change_json(folder / "config.json", model_type="bert")
+    with pytest.raises(CheckpointError, match=r"(?s)\(bert\): Unrecognized config.* Check that it is a") as refused:
+        load(str(folder), device="cpu")
+    assert len(str(refused.value)) < 500, "the models that transformers knows are not listed"

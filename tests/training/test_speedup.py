@@ -1,6 +1,7 @@
 """From a model and a text to what decodes it fastest: what is made, kept, said, and refused."""
 
 import shlex
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,12 @@ def test_what_speedup_chose_is_the_default(marian_folder: Path) -> None:
     (single,) = fastdecode_lib.translate(model, TEXTS[:1], batch=1, **asked)
     assert several.trace.settings["decoder"] == "auto" and single.trace.settings["decoder"] == settings["decoder"]
     assert fastdecode_lib.translate(model, TEXTS[0], decoder="greedy", **asked).trace.settings["projection"] == "exact"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(
+            ValueError, match="max_length must be at least 1, got 0"
+        ):  # no word of the choice, which runs
+            fastdecode_lib.translate(model, TEXTS[0], **asked | {"max_length": 0})
     write_table(file, [], {"lossless": {"float32": ["window:width=2,draft=head", "exact"]}})
     with pytest.warns(UserWarning, match="no longer runs, decoding as usual: .*needs a draft head"):
         settings = fastdecode_lib.translate(model, TEXTS[0], **asked).trace.settings
@@ -139,7 +146,9 @@ def test_what_cannot_be_done_says_so(marian_folder: Path, capsys: pytest.Capture
         (TEXTS[:9] * 9, {}, r"got \d different sentences with content that fit the model. Give at least 50"),
         (TEXTS, {"target": "xx"}, "Unknown target language: got 'xx'"),
         (TEXTS, {"near": 95}, "near is a share above 0, 1 at most: got 95"),
-        (TEXTS, {"minutes": 0}, "minutes are above 0: got 0"),
+        (TEXTS, {"minutes": 0}, "minutes are a number above 0: got 0"),
+        (TEXTS, {"minutes": float("inf")}, "minutes are a number above 0: got inf"),
+        (TEXTS, {"batch": 0}, "batch must be a whole number from 1 on: got 0"),
     ):
         with pytest.raises(ValueError, match=problem):
             fastdecode_lib.speedup(str(marian_folder), texts, **ASKED | options)

@@ -371,6 +371,10 @@ def test_bad_input(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         corpus_folder()
     with pytest.raises(CorpusNotFound, match="does not exist: got '.*none'. Pass an existing --data"):
         corpus_folder(tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CorpusNotFound, match="no files to train on: got .*empty.*Check --data or FASTDECODE_DATA"):
+        run(tmp_path / "new", tmp_path / "empty", 1)
+    run(tmp_path / "new", corpus, 1)  # it was not begun
     with pytest.raises(CorpusNotFound, match=r"A corpus file is missing: .*train.en-de.tsv.gz. Check --data"):
         Tatoeba(tmp_path).pairs("train", "en", "de")
     with pytest.raises(ValueError, match="Unknown split: got 'valid'. Use one of train, dev, test"):

@@ -10,8 +10,8 @@ from fastdecode_lib.cli.common import UsageError
 
 UNTUNED = (
     "The knobs of Chen et al.'s baselines, svd and those below it, want tuning for each model. As they are, svd, fgd, greedy_mips, "
-    "pca_mips, lsh_mips and row_clusters keep most outputs of tatoeba-small, fewer of some other models, and none is faster than "
-    "exact. `fastdecode experiment vocabulary_clusters.end_to_end` tunes and measures them."
+    "pca_mips, lsh_mips and row_clusters keep most outputs of tatoeba-small, fewer of some other models, and none is clearly "
+    "faster than exact. `fastdecode experiment vocabulary_clusters.end_to_end` tunes and measures them."
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import fakes
 import pytest
 
-from fastdecode_lib import load, registry
+from fastdecode_lib import load, registry, runners
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.runners import DECODERS, FEWEST, SETTINGS, WEIGHED_WIDTHS, Runner, runner, spec
 from fastdecode_lib.trace import Trace
@@ -166,8 +166,12 @@ def test_widths_and_projections_are_weighed_in_turns() -> None:
         run.weigh(" ")
 
 
-def test_a_direction_is_weighed_with_the_projections_that_it_has(tmp_path: Path) -> None:
+def test_a_direction_is_weighed_with_the_projections_that_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A copy of the bundled model that lost what belongs to one direction."""
+    monkeypatch.setattr(runners, "FEWEST", 1)
+    monkeypatch.setattr(runners, "SECONDS", 1e-9)
     bundled = load("tatoeba-small", device="cpu").checkpoint.folder
     folder = Path(shutil.copytree(bundled, tmp_path / "model"))
     (folder / "draft-tables" / "en-fr.safetensors").unlink()

@@ -93,8 +93,8 @@ PICTURES = (*PARTIAL, "html", "graphml", "gexf")
 """Formats that ddgviz.save writes for one sentence, besides the trace itself."""
 
 
-def one_line(error: Exception | str) -> str:
-    """The message of an error or warning in one line; an error about a file says what to check."""
+def one_line(error: Exception) -> str:
+    """The message of an error in one line; an error about a file says what to check."""
     if isinstance(error, OSError) and error.strerror:
         name = error.filename2 or error.filename
         place = f": {name}" if name else ""

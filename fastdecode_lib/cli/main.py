@@ -46,7 +46,7 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status: 0 done, 1 a law is broken, 2 it could not be done, 130 interrupted."""
     formatted = warnings.formatwarning
-    warnings.formatwarning = lambda message, *_, **__: f"fastdecode: {one_line(message)}\n"
+    warnings.formatwarning = lambda message, *_, **__: f"fastdecode: {' '.join(str(message).split())}\n"
     try:
         options = _parser().parse_args(arguments)
         _check_options(options)

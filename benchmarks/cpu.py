@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.report import Row, command_of, options_of, report
-from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure
+from fastdecode_lib.measuring.referee import System, measure, ratio_of
 from fastdecode_lib.papers.run import CorpusRun, Scale
 from fastdecode_lib.papers.sharp_models.engines import (
     FULL,
@@ -40,24 +40,23 @@ def rows_of(frames: Mapping[str, "pd.DataFrame"]) -> Iterator[Row]:
     """Times of every system, and their ratio to the compiled engine's in the same precision."""
     for row in frames["steps"].to_dict("records"):
         seconds = frames["steps"].attrs["provenance"]["seconds"][row["geometry"]][row["system"]]
-        yield Row.of_samples(row["name"], 1000 * np.array(seconds) / row["steps"], "ms a step", row["note"])
-        yield _ratio(row)
+        yield Row.of_samples(row["name"], 1000 * np.array(seconds) / row["steps"], "ms a step")
+        yield _ratio(row | {"name": f"{row['name']} / compiled"})
     for row in frames["throughput"].to_dict("records"):
         provenance = frames["throughput"].attrs["provenance"]
         name = f"many sentences, {row['name']}"
         rates = provenance["sentences"] / np.array(provenance["seconds"][row["name"]])
         yield Row.of_samples(name, rates, "sentences a second", f"batches of {row['batch']}")
-        yield _ratio(row | {"name": name})
+        yield _ratio(row | {"name": f"{name} / compiled"})
     for row in frames["pass_costs"].to_dict("records"):
         name = f"{row['name']}, pass of {row['width']}"
-        yield Row(name, row["cost"], "passes of 1", row["cost_low"], row["cost_high"], row["note"])
+        yield Row(name, row["cost"], "passes of 1", row["cost_low"], row["cost_high"])
     for name, seconds in frames["start_up"].attrs["provenance"]["seconds"].items():
         yield Row.of_samples(name, seconds, "seconds")
 
 
-def _ratio(row: Mapping[str, Any]) -> Row:
-    name = f"{row['name']} / compiled"
-    return Row(name, row["ratio"], "times as long", row["ratio_low"], row["ratio_high"], row["note"])
+def _ratio(row: Mapping[Any, Any], unit: str = "times as long", note: str = "") -> Row:
+    return Row(row["name"], row["ratio"], unit, row["ratio_low"], row["ratio_high"], note)
 
 
 def over_generate(model: "TranslationModel", texts: Sequence[str], runs: int, seed: int) -> Iterator[Row]:
@@ -87,10 +86,9 @@ def over_generate(model: "TranslationModel", texts: Sequence[str], runs: int, se
             System("hf.window()", lambda batch: decode(batch, custom_generate=hf.window())),
         ]
         plain, window = measure(systems, inputs, runs=runs)
-        low, high = bootstrap_ratio(plain.seconds, window.seconds, seed)
-        ratio = float(np.median(plain.seconds) / np.median(window.seconds))
+        ratio = ratio_of("ratio", plain.seconds, window.seconds, seed)
         note = f"{window.agreement(plain):.0%} same outputs"
-        yield Row(f"hf.window(), batches of {batch}", ratio, "times generate", low, high, note)
+        yield _ratio(ratio | {"name": f"hf.window(), batches of {batch}"}, "times generate", note)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib.measuring.provenance import provenance
-from fastdecode_lib.measuring.referee import bootstrap_ratio
+from fastdecode_lib.measuring.referee import bootstrap_ratio, noisy
 from fastdecode_lib.store import write_table
 
 
@@ -58,8 +58,10 @@ def report(rows: Iterable[Row], command: str, options: argparse.Namespace, **fac
     print(f"\n{facts['cpu']}, {facts['cores']} cores, {' '.join(facts['cpu_flags'])}\n")
     width = max((len(row.name) for row in rows), default=0)
     for row in rows:
-        interval = f"[{row.low:.4g}, {row.high:.4g}]" if row.low is not None and row.low == row.low else ""
-        print(f"  {row.name:<{width}} {row.value:>10.4g} {row.unit:<20} {interval:<22} {row.note}".rstrip())
+        has_interval = row.low is not None and row.high is not None and row.low == row.low
+        interval = f"[{row.low:.4g}, {row.high:.4g}]" if has_interval else ""
+        note = "noisy " * (has_interval and noisy(row.value, row.low, row.high)) + row.note
+        print(f"  {row.name:<{width}} {row.value:>10.4g} {row.unit:<20} {interval:<22} {note}".rstrip())
     if options.json:
         write_table(options.json, [asdict(row) for row in rows], facts)
         print(f"\n{options.json}")

@@ -56,10 +56,18 @@ def text_system(session: Session, name: str | None = None, *, batch: int = 1, th
     return System(name or session.decoder_name, decode)
 
 
-def outputs_of(tokens: Sequence[int]) -> list[tuple[int, ...]]:
-    """The outputs of all rows, from the only output of a `text_system`."""
-    ends = np.flatnonzero(np.array(tokens) == -1)
-    return [tuple(output.tolist()) for output in np.split(np.array(tokens), ends + 1)[:-1]]
+def parts_of(source: Source, *, batch: int = 1, threads: int = 1) -> list[Source]:
+    """A source for each batch that `Session.decode_ids` forms, for short turns of a `text_system`; one on several threads."""
+    if threads > 1:
+        return [source]
+    order = np.argsort(-source.lengths, kind="stable")
+    return [source.rows(order[start : start + batch]) for start in range(0, len(order), batch)]
+
+
+def outputs_of(parts: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """The outputs of all rows, from those of a `text_system` for each part."""
+    tokens = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
+    return [tuple(output.tolist()) for output in np.split(tokens, np.flatnonzero(tokens == -1) + 1)[:-1]]
 
 
 def compare(
@@ -147,16 +155,17 @@ def _decoder_systems(usual: str, greedy: Session, sessions: Sequence[Session]) -
 
 
 def _row(m: Measurement, greedy: Measurement, seed: int) -> dict[str, Any]:
+    speedup = ratio_of("speedup", greedy.seconds, m.seconds, seed)
     return {
         "name": m.name,
         "agreement": m.agreement(greedy),
         "calls": m.usage.passes if m.usage else None,
         "positions": m.usage.positions if m.usage else None,
-        **ratio_of("speedup", greedy.seconds, m.seconds, seed),
+        **speedup,
         "seconds": float(np.median(m.seconds)),
         "bleu": None,
         "chrf": None,
-        "note": "noisy" if noisy(greedy, m) else "",
+        "note": "noisy" if noisy(*speedup.values()) else "",
     }
 
 

@@ -1,7 +1,8 @@
 """The referee: times several systems on the same weights and sentences, in turn, in one process.
 
-Systems run interleaved (A B C A B C ...) after a warm-up that does not count, with the garbage collector off and the device
-synchronised; every raw time is kept. A speedup is the ratio of median times in one run, with a bootstrap interval.
+Within each round systems take short turns (A B C C B A A B C ...), so that a machine that is slow for a second, or gets slower, is
+so for all of them. A warm-up does not count, the garbage collector is off, and the device is synchronised; every raw time is kept.
+A speedup is the median over the rounds of the ratio of two systems' times, with a bootstrap interval.
 """
 
 import gc
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,7 +20,9 @@ from fastdecode_lib.core import Measurement, Source, Usage
 S = TypeVar("S")
 T = TypeVar("T")
 NOISY = 0.10
-"""Spread (interquartile range over median) above which a time is called noisy."""
+"""Width of a ratio's 95% interval, in parts of the ratio, above which it is called noisy."""
+TURN = 0.25
+"""Seconds that the fastest system's turn takes, about: its weights are read into the caches again in each of them."""
 NO_SOURCE = Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))
 """Source for a system that decodes none, such as a single pass."""
 
@@ -45,7 +48,7 @@ def measure(
     device: str = "cpu",
     progress: bool = False,
 ) -> list[Measurement]:
-    """Time systems over all sentences, in turn.
+    """Time systems over all sentences, in turns of some sentences each; the last round says how many.
 
     Parameters
     ----------
@@ -60,40 +63,54 @@ def measure(
     Returns
     -------
     list of Measurement, in the order of the systems
+        Its seconds are those of all sentences, for each round.
     """
     from tqdm.auto import tqdm
 
     if runs < 1:
         raise ValueError(f"A measurement needs runs >= 1, got {runs}. Use runs=5 for an interval worth printing.")
     synchronise = synchroniser(device)
-    seconds: list[list[float]] = [[] for _ in systems]
-    outputs: list[tuple[tuple[int, ...], ...]] = [() for _ in systems]
+    seconds = np.zeros((len(systems), warm_up + runs))
+    outputs: list[list[tuple[int, ...]]] = []
+    order = list(range(len(systems)))
+    turn = max(1, len(sources))
+    total = (warm_up + runs) * len(systems) * len(sources)
     with (
-        tqdm(total=(runs + warm_up) * len(systems), desc="measuring", unit="run", disable=not progress) as rounds,
+        tqdm(total=total, desc="measuring", unit="sentence", disable=not progress) as bar,
         _fixed_threads(threads),
         no_garbage_collection(),
     ):
         for number in range(warm_up + runs):
-            for i, system in enumerate(systems):
-                rounds.set_postfix_str(system.name)
-                elapsed, decoded = (
-                    system.timed(sources) if system.timed else stopwatch(system.decode, sources, synchronise)
-                )
-                if number >= warm_up:
-                    seconds[i].append(elapsed)
-                outputs[i] = decoded
-                rounds.update()
+            outputs = [[] for _ in systems]
+            for start in range(0, len(sources), turn):
+                part = sources[start : start + turn]
+                for i in order:
+                    system = systems[i]
+                    bar.set_postfix_str(system.name)
+                    elapsed, decoded = (
+                        system.timed(part) if system.timed else stopwatch(system.decode, part, synchronise)
+                    )
+                    seconds[i, number] += elapsed
+                    outputs[i] += decoded
+                    bar.update(len(part))
+                order.reverse()
+            fastest = seconds[:, number].min(initial=math.inf)
+            turn = max(1, len(sources) if fastest < TURN else round(len(sources) * TURN / fastest))
             gc.collect()
-    measurements = []
-    for system, times, decoded in zip(systems, seconds, outputs, strict=True):
-        usage = None if system.count is None else sum((system.count(source) for source in sources), Usage())
-        measurements.append(Measurement(system.name, np.array(times), decoded, usage))
-    return measurements
+    return [
+        Measurement(
+            system.name,
+            times[warm_up:],
+            tuple(decoded),
+            None if system.count is None else sum((system.count(source) for source in sources), Usage()),
+        )
+        for system, times, decoded in zip(systems, seconds, outputs, strict=True)
+    ]
 
 
-def noisy(*measurements: Measurement) -> bool:
-    """Whether the spread of one of the measurements exceeds `NOISY`."""
-    return any(spread(measurement.seconds) > NOISY for measurement in measurements)
+def noisy(ratio: Any, low: Any, high: Any) -> Any:
+    """Whether the interval of a ratio of times is wider than `NOISY` of the ratio: numbers, or columns of a table."""
+    return high - low > NOISY * ratio
 
 
 def stopwatch(
@@ -107,26 +124,19 @@ def stopwatch(
     return perf_counter() - start, decoded
 
 
-def spread(seconds: np.ndarray) -> float:
-    """Interquartile range over the median."""
-    low, middle, high = np.quantile(seconds, [0.25, 0.5, 0.75])
-    return float((high - low) / middle)
-
-
 def bootstrap_ratio(
     baseline: np.ndarray, method: np.ndarray, seed: int = 0, samples: int = 2000
 ) -> tuple[float, float]:
-    """A 95% interval of median(baseline) / median(method), by resampling the rounds in which both ran.
+    """A 95% interval of the median of baseline / method over the rounds, which are resampled.
 
     NaN for fewer than three rounds, which say nothing about the spread.
     """
-    if len(baseline) < 3:
-        return math.nan, math.nan
     if len(baseline) != len(method):
         raise ValueError(f"Both need the same rounds: got {len(baseline)} and {len(method)} times. Time them together.")
+    if len(baseline) < 3:
+        return math.nan, math.nan
     rounds = np.random.default_rng(seed).integers(0, len(baseline), (samples, len(baseline)))
-    ratios = np.median(baseline[rounds], axis=1) / np.median(method[rounds], axis=1)
-    low, high = np.quantile(ratios, [0.025, 0.975])
+    low, high = np.quantile(np.median((baseline / method)[rounds], axis=1), [0.025, 0.975])
     return float(low), float(high)
 
 
@@ -171,7 +181,12 @@ def no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
+def median_ratio(times: np.ndarray, others: np.ndarray) -> float:
+    """The median over the rounds of the ratio of two arrays of times of the same rounds."""
+    return float(np.median(times / others))
+
+
 def ratio_of(column: str, times: np.ndarray, others: np.ndarray, seed: int = 0) -> dict[str, float]:
-    """The ratio of the medians of two arrays of times, under the name `column`, with its 95% interval."""
+    """A `median_ratio` under the name `column`, with its 95% interval."""
     low, high = bootstrap_ratio(times, others, seed)
-    return {column: float(np.median(times) / np.median(others)), f"{column}_low": low, f"{column}_high": high}
+    return {column: median_ratio(times, others), f"{column}_low": low, f"{column}_high": high}

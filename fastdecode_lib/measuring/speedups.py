@@ -9,9 +9,9 @@ from fastdecode_lib import registry
 from fastdecode_lib.core import Measurement
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.combinations import Combination, combinations, named
-from fastdecode_lib.measuring.comparing import outputs_of, text_system
+from fastdecode_lib.measuring.comparing import outputs_of, parts_of, text_system
 from fastdecode_lib.measuring.quality import same_share
-from fastdecode_lib.measuring.referee import measure, noisy, ratio_of, stopwatch
+from fastdecode_lib.measuring.referee import measure, median_ratio, noisy, ratio_of, stopwatch
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,8 +82,9 @@ def fastest(
 
     def timed(names: Sequence[str], rounds: int) -> dict[str, Measurement]:
         systems = [text_system(sessions[name], name, batch=batch, threads=threads) for name in names]
-        source, device = session.model.encode(texts, session.source, session.target), session.model.device
-        measured = measure(systems, [source], runs=rounds, threads=threads, device=device, progress=progress)
+        parts = parts_of(session.model.encode(texts, session.source, session.target), batch=batch, threads=threads)
+        device = session.model.device
+        measured = measure(systems, parts, runs=rounds, threads=threads, device=device, progress=progress)
         return dict(zip(names, measured, strict=True))
 
     screening = timed(list(sessions), SCREENING_ROUNDS)
@@ -95,7 +96,8 @@ def fastest(
     finalists += table[table["lossless"] & table["decoder"].isin(SURE)]["name"].tolist()
     finalists = list(dict.fromkeys(finalists))
     final = timed(finalists, runs)
-    if any(noisy(final[baseline], measurement) for measurement in final.values()):
+    ratios = [ratio_of("speedup", final[baseline].seconds, m.seconds, seed) for m in final.values()]
+    if any(noisy(*ratio.values()) for ratio in ratios):
         final = timed(finalists, MORE * runs)
     for name, measurement in final.items():
         _add_times(table, name, final[baseline], measurement, seed)
@@ -111,7 +113,7 @@ def fastest(
 def _rows(combinations: Sequence[Combination], screening: Mapping[str, Measurement], baseline: str) -> "pd.DataFrame":
     import pandas as pd
 
-    outputs = {name: outputs_of(m.outputs[0]) for name, m in screening.items()}
+    outputs = {name: outputs_of(m.outputs) for name, m in screening.items()}
     rows = []
     for c in combinations:
         name, greedy_outputs = c.name, outputs[named("greedy", "exact", c.precision)]
@@ -121,7 +123,7 @@ def _rows(combinations: Sequence[Combination], screening: Mapping[str, Measureme
                 "decoder": c.decoder,
                 "projection": c.projection,
                 "precision": c.precision,
-                "speedup": float(np.median(screening[baseline].seconds) / np.median(screening[name].seconds)),
+                "speedup": median_ratio(screening[baseline].seconds, screening[name].seconds),
                 "speedup_low": np.nan,
                 "speedup_high": np.nan,
                 "unchanged": same_share(outputs[name], outputs[baseline]),
@@ -137,7 +139,7 @@ def _add_times(table: "pd.DataFrame", name: str, baseline: Measurement, measurem
     ratio = ratio_of("speedup", baseline.seconds, measurement.seconds, seed)
     row = table["name"] == name
     table.loc[row, list(ratio)] = list(ratio.values())
-    if noisy(baseline, measurement):
+    if noisy(*ratio.values()):
         table.loc[row, "note"] = (table.loc[row, "note"] + " noisy").str.strip()
 
 

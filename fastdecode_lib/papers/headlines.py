@@ -7,13 +7,13 @@ import pandas as pd
 
 from fastdecode_lib.papers.experiment import rows_where
 from fastdecode_lib.papers.outcomes import committed
+from fastdecode_lib.papers.reading import ENDS
 
 GROWN = "grown to opus-mt's shape"
 BEYOND = "combinations"
 """Stem of methods that no paper has."""
 SECOND = {"combinations.first_page": "combinations.second_processor"}
 """Results with the same rows from another processor."""
-ENDS = ("", "_low", "_high")
 
 
 @dataclass(frozen=True)
@@ -187,9 +187,9 @@ HEADLINES = (
 
 
 def measured(headlines: tuple[Headline, ...] = HEADLINES) -> pd.DataFrame:
-    """A row for each method: ``method, command, stem, page, unchanged, instead, noisy``, and ``speedup`` with its interval.
+    """A row for each method: ``method, command, stem, page, unchanged, instead``, and ``speedup`` with its interval.
 
-    ``speedup_elsewhere``, with its interval and ``noisy_elsewhere``, is the speedup on a second processor, missing for most
+    ``speedup_elsewhere``, with its interval, is the speedup on a second processor, missing for most
     results; where `second_only` holds, ``speedup`` is of the second processor, and there is none of the first.
 
     Raises
@@ -201,16 +201,14 @@ def measured(headlines: tuple[Headline, ...] = HEADLINES) -> pd.DataFrame:
     for headline in headlines:
         row = _row(headline, headline.result)
         ends = {f"speedup{end}": row[f"{headline.speedup}{end}"] for end in ENDS}
-        noisy = {"noisy": bool(row.get("noisy", row.get("note") == "noisy")), "noisy_elsewhere": False}
         if headline.result in SECOND:
             second = _row(headline, SECOND[headline.result])
             ends |= {f"speedup_elsewhere{end}": second[f"{headline.speedup}{end}"] for end in ENDS}
-            noisy["noisy_elsewhere"] = bool(second["noisy"])
         unchanged = None if headline.instead else row[headline.unchanged]
         texts = {name: getattr(headline, name) for name in ("method", "command", "stem", "instead", "readme")}
         texts["page"] = headline.result.partition(".")[0]
         second_only = headline.result not in SECOND and _processor(headline.result) in map(_processor, SECOND.values())
-        rows.append(texts | ends | noisy | {"unchanged": unchanged, "second_only": second_only})
+        rows.append(texts | ends | {"unchanged": unchanged, "second_only": second_only})
     return pd.DataFrame(rows)
 
 

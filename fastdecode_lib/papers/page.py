@@ -12,9 +12,9 @@ import pandas as pd
 from fastdecode_lib.checkpoints.weights import BUNDLED, HERE, read_manifest
 from fastdecode_lib.papers.catalogue import papers
 from fastdecode_lib.papers.experiment import Chart, Column, Conclusion, Experiment, Paper
-from fastdecode_lib.papers.headlines import BEYOND, ENDS, HEADLINES, SECOND, measured
+from fastdecode_lib.papers.headlines import BEYOND, HEADLINES, SECOND, measured
 from fastdecode_lib.papers.outcomes import NoResult, committed, result_name
-from fastdecode_lib.papers.reading import NOISY, absent, gaps, is_noisy, processors, selected, texts
+from fastdecode_lib.papers.reading import ENDS, NOISY, absent, gaps, is_noisy, processors, selected, texts
 
 FOLDER = Path("docs") / "results"
 CHARTS = "charts"
@@ -90,8 +90,7 @@ def _gains() -> tuple[Column, ...]:
 def _by_processor(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows, with times of the second processor alone in its column."""
     moved = rows["second_only"]
-    first = ("noisy", *(f"speedup{end}" for end in ENDS))
-    second = ("noisy_elsewhere", *(f"speedup_elsewhere{end}" for end in ENDS))
+    first, second = ([f"{name}{end}" for end in ENDS] for name in ("speedup", "speedup_elsewhere"))
     values = {there: rows[there].mask(moved, rows[here]) for here, there in zip(first, second, strict=True)}
     return rows.assign(**values, **{here: rows[here].mask(moved) for here in first})
 
@@ -125,7 +124,7 @@ def landing() -> str:
         if paper.conclusion
     )
     table = headlines("")
-    noisy = f"{NOISY} marks a noisy time: go by its interval. " if NOISY in table else ""
+    noisy = f"{NOISY} marks a wide interval. " if NOISY in table else ""
     return f"""# Results
 
 ![How fast every method is and how many outputs it leaves unchanged; up and to the right is better]({CHARTS}/{FRONTIER}.svg)
@@ -170,7 +169,7 @@ def page(paper: Paper) -> str:
     title = next(e.title for e in paper.experiments if e.table == paper.chart)
     blocks.append(f"![{title}]({CHARTS}/{paper.stem}.{paper.chart}.svg)")
     blocks.append(
-        f"{conclusion.setup} {NOISY} marks a noisy time. Live: the notebook "
+        f"{conclusion.setup} {NOISY} marks a wide interval, more than a tenth of the ratio. Live: the notebook "
         f"[`{paper.notebook}`](../../notebooks/{paper.notebook}.ipynb)."
     )
     missing = []

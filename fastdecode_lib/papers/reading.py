@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from fastdecode_lib.measuring.referee import noisy
 from fastdecode_lib.papers.catalogue import experiments
 from fastdecode_lib.papers.experiment import Column, columns, rows_where
 from fastdecode_lib.papers.outcomes import NoResult, committed
@@ -14,10 +15,14 @@ from fastdecode_lib.papers.outcomes import NoResult, committed
 if TYPE_CHECKING:
     from pandas.io.formats.style import Styler
 
+ENDS = ("", "_low", "_high")
+"""Ends of the names of the columns of a value and its interval."""
 SHORT = 26
 """Most characters of a text that is kept on one line of a table."""
 NOISY = "≈"
-"""Mark of a time whose interquartile range over the runs exceeds a tenth of the median."""
+"""Mark of a ratio of times whose interval is wider than a tenth of it."""
+NO_TIMES = ("bleu", "chrf", "difference", "against_left", "tokens_per_pass", "paper_")
+"""How columns begin whose intervals are over sentences, or the paper's."""
 TRAIN = re.compile(r"fastdecode train (\S+(?: \S+)*) --data DIR")
 """Text in a gap of models that are not trained."""
 
@@ -110,9 +115,10 @@ def absent(frame: pd.DataFrame, *parts: str | Column) -> list[str]:
 
 
 def is_noisy(frame: pd.DataFrame) -> pd.Series:
-    """Whether the interquartile range of any of a row's times exceeds a tenth of their median."""
-    names = [name for name in frame if str(name).startswith("noisy")]
-    return frame["note"].eq("noisy") if "note" in frame and not names else frame[names].eq(True).any(axis=1)
+    """Whether any of a row's ratios of times has an interval wider than a tenth of it."""
+    timed = [str(name) for name in frame if f"{name}_low" in frame and not str(name).startswith(NO_TIMES)]
+    marks = {name: noisy(*(frame[name + end].astype(float) for end in ENDS)) for name in timed}
+    return pd.DataFrame(marks, index=frame.index).any(axis=1)
 
 
 def selected(frame: pd.DataFrame, *parts: str | Column) -> tuple[pd.DataFrame, tuple[Column, ...]]:
@@ -131,42 +137,29 @@ def selected(frame: pd.DataFrame, *parts: str | Column) -> tuple[pd.DataFrame, t
     frame.columns = [
         ", ".join(str(part) for part in name if part != "") if isinstance(name, tuple) else str(name) for name in frame
     ]
-    bounds = {f"{name}{end}" for name in frame for end in ("_low", "_high")}
+    bounds = {f"{name}{end}" for name in frame for end in ENDS[1:]}
     hidden = {"kind", "gap", *bounds}
     declared = columns(*parts) or tuple(Column(name) for name in frame if name not in hidden)
     if "kind" in frame and "gap" in set(frame["kind"]):
         has_number = frame[[c.name for c in declared if c.name in frame]].select_dtypes("number").notna().any(axis=1)
         frame = frame[(frame["kind"] != "gap") | has_number]
     present = tuple(c for c in declared if c.name in frame and frame[c.name].notna().any())
-    names = [name for c in present for name in (c.name, f"{c.name}_low", f"{c.name}_high") if name in frame]
-    noisy = is_noisy(frame)
-    return frame[names].assign(**({"noisy": noisy} if noisy.any() else {})), present
+    names = [name for c in present for name in (c.name + end for end in ENDS) if name in frame]
+    marks = is_noisy(frame[names])
+    return frame[names].assign(**({"noisy": marks} if marks.any() else {})), present
 
 
 def texts(frame: pd.DataFrame, *parts: str | Column) -> pd.DataFrame:
     """A table as text: headings and cells, noisy times marked. Parameters as for `selected`."""
     rows, present = selected(frame, *parts)
-    timed = [column for column in present if f"{column.name}_low" in rows] or list(present[:1])
-    timed = [column for column in timed if not column.name.startswith(("bleu", "chrf"))]
     cells = {}
     for column in present:
-        low, high = (rows.get(f"{column.name}{end}", [None] * len(rows)) for end in ("_low", "_high"))
-        column_cells = [column.text(*values) for values in zip(rows[column.name], low, high, strict=True)]
-        if column in timed and "noisy" in rows:
-            noisy = _noise_of(column, frame, rows)
-            column_cells = [
-                f"{NOISY} {text}" if mark and text else text for mark, text in zip(noisy, column_cells, strict=True)
-            ]
-        cells[column.title] = column_cells
+        own = rows[[name for name in (column.name + end for end in ENDS) if name in rows]]
+        cells[column.title] = [
+            f"{NOISY} " * mark + column.text(*values)
+            for mark, values in zip(is_noisy(own), own.itertuples(index=False), strict=True)
+        ]
     return pd.DataFrame(cells, index=rows.index)
-
-
-def _noise_of(column: Column, frame: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
-    """Which selected rows are noisy in this column: ``noisy_batch_32`` is of ``token_ratio_batch_32``, ``noisy`` of others."""
-    own = [name for name in frame if str(name).startswith("noisy") and column.name.endswith(name.removeprefix("noisy"))]
-    if not own:
-        return rows["noisy"]
-    return frame.reset_index(drop=not any(frame.index.names)).loc[rows.index, max(own, key=len)].eq(True)
 
 
 def numbers(frame: pd.DataFrame, *parts: str | Column) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """The referee: turns are fair, warm-up does not count, and nothing is left changed."""
 
 import gc
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,13 @@ import sacrebleu
 import torch
 
 from fastdecode_lib import compare, load
-from fastdecode_lib.core import Constraints, Measurement, Source, Usage
+from fastdecode_lib.core import Constraints, Source, Usage
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.baselines import baseline, until_end
 from fastdecode_lib.measuring.comparing import COLUMNS, decoder_system
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import quality, signatures
-from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy, spread
+from fastdecode_lib.measuring.referee import TURN, System, bootstrap_ratio, measure, noisy, ratio_of
 from fastdecode_lib.translation import Session
 
 SOURCES = [Source(np.array([[i, i + 1]]), np.array([2])) for i in (3, 5, 7)]
@@ -35,11 +36,36 @@ def logging_system(name: str, log: list[str]) -> System:
 def test_systems_run_in_turn() -> None:
     log: list[str] = []
     found = measure([logging_system("A", log), logging_system("B", log)], SOURCES, runs=3, warm_up=2)
-    assert "".join(log) == "AAABBB" * 5
+    assert "".join(log) == "AAABBB" + "BBBAAA" + "AAABBB" + "BBBAAA" + "AAABBB"
     assert [m.name for m in found] == ["A", "B"]
     assert all(m.seconds.shape == (3,) and (m.seconds > 0).all() for m in found)
     assert found[0].outputs == ((3,), (5,), (7,))
     assert found[0].usage is None
+
+
+def test_turns_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn of the fastest system takes `TURN`; a machine whose speed drifts changes neither ratio nor interval much."""
+    clock, log = [0.0], []
+
+    def system(name: str, cost: float) -> System:
+        def decode(source: Source) -> tuple[int, ...]:
+            log.append(name)
+            clock[0] += cost * (1.5 + np.sin(clock[0] / 3))
+            return (len(log),)
+
+        return System(name, decode)
+
+    monkeypatch.setattr("fastdecode_lib.measuring.referee.perf_counter", lambda: clock[0])
+    sources = [SOURCES[0]] * 120
+    slow, fast = measure([system("A", 0.05), system("B", 0.025)], sources, runs=9)
+    first, counted = "".join(log[:240]), "".join(log[240:])
+    assert first == "A" * 120 + "B" * 120, "the warm-up finds out how many sentences a turn has"
+    turns = [len(turn) / 2 for turn in re.findall("A+|B+", counted)]  # two, because the order is reversed each time
+    assert 0.5 * TURN < 0.0375 * np.median(turns) < 2 * TURN
+    assert all(len(m.seconds) == 9 and len(m.outputs) == 120 for m in (slow, fast))
+    speedup = ratio_of("speedup", slow.seconds, fast.seconds)
+    assert speedup["speedup"] == pytest.approx(2, rel=0.03) and not noisy(*speedup.values())
+    assert np.ptp(slow.seconds) > 0.1 * np.median(slow.seconds), "its times alone vary"
 
 
 def test_warm_up_is_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +150,7 @@ def test_bootstrap_ratio() -> None:
     baseline_seconds = 2 + 0.1 * random.random(15)
     method_seconds = 1 + 0.1 * random.random(15)
     low, high = bootstrap_ratio(baseline_seconds, method_seconds, seed=3)
-    middle = float(np.median(baseline_seconds) / np.median(method_seconds))
+    middle = float(np.median(baseline_seconds / method_seconds))
     assert low < middle < high and low > 1.7 and high < 2.2
     assert (low, high) == bootstrap_ratio(baseline_seconds, method_seconds, seed=3)
     with pytest.raises(ValueError, match="Both need the same rounds: got 5 and 4 times"):
@@ -135,12 +161,6 @@ def test_bootstrap_keeps_rounds_together() -> None:
     """A machine that is slow in some rounds is slow for both: their ratio does not vary."""
     rounds = np.array([1.0, 3.0, 1.0, 7.0, 2.0])
     assert bootstrap_ratio(2 * rounds, rounds) == (2.0, 2.0)
-
-
-def test_spread() -> None:
-    assert spread(np.full(4, 0.3)) == 0
-    assert spread(np.array([1.0, 2.0, 3.0, 4.0, 5.0])) == pytest.approx(2 / 3)
-    assert spread(np.array([1.0])) == 0
 
 
 def test_languages_without_spaces_have_their_own_tokenizer_of_bleu() -> None:
@@ -205,9 +225,12 @@ def test_models_of_many_languages_are_compared_in_the_one_that_is_named(
     assert list(frame["name"]) == ["jacobi"] and (frame["agreement"] == 1).all()
 
 
-def test_a_ratio_is_noisy_if_either_of_its_times_is() -> None:
-    quiet, loud = (Measurement("x", np.array(times), ()) for times in ([1.0, 1.0, 1.01], [1.0, 1.3, 1.7]))
-    assert [noisy(quiet), noisy(loud, quiet), noisy(quiet, loud), noisy(quiet, quiet)] == [False, True, True, False]
+def test_a_ratio_is_noisy_if_its_interval_is_wide() -> None:
+    quiet, loud, brief = (np.array(times) for times in ([1.0, 1.0, 1.01], [1.0, 1.3, 1.7], [1.0, 2.0]))
+    ratios = [
+        ratio_of("x", a, b) for a, b in ((quiet, quiet), (loud, quiet), (quiet, loud), (loud, loud), (brief, brief))
+    ]
+    assert [bool(noisy(*ratio.values())) for ratio in ratios] == [False, True, True, False, False]
 
 
 def test_a_lossy_system_shows(marian: TranslationModel) -> None:

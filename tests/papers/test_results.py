@@ -529,7 +529,7 @@ def test_the_page_has_every_table_that_declares_how_it_is_read_with_its_machine_
     text = page.page(paper)
     for name, heading in (("steps", "## Time of a step"), ("table2", "## Table 2")):
         timed = committed(f"sharp_models.{name}").query("kind != 'paper'")
-        noisy = f"{(timed.note == 'noisy').sum()} of {len(timed)} rows are noisy."
+        noisy = f"{is_noisy(timed).sum()} of {len(timed)} rows are noisy."
         assert noisy in text.partition(heading)[2].partition("\n## ")[0]
     assert "noisy" not in text.partition("## Shared states")[2].partition("\n## ")[0]
     ladder = committed("sharp_models.table1").query("name in ('baseline', 'merged states')")
@@ -631,22 +631,22 @@ def test_one_declaration_is_read_everywhere():
     cells = texts(frame, *declared)
     assert list(cells) == ["name", "ratio", "active", "BLEU", "good"]
     assert cells.to_numpy().tolist() == [
-        ["a|b", "1.23 (1.10–1.50)", "12.5%", "30.1", "yes"],
+        ["a|b", "≈ 1.23 (1.10–1.50)", "12.5%", "30.1", "yes"],
         ["c", "150", "", "31.0", "no"],
     ]
     assert page.markdown(frame, *declared).splitlines()[:3] == [
         "| name | ratio | active | BLEU | good |",
         "| --- | ---: | ---: | ---: | ---: |",
-        "| a\\|b | 1.23 (1.10–1.50) | 12.5% | 30.1 | yes |",
+        "| a\\|b | ≈ 1.23 (1.10–1.50) | 12.5% | 30.1 | yes |",
     ]
     whole = numbers(frame, *declared)
-    assert list(whole) == ["name", "ratio", "ratio, low", "ratio, high", "active", "BLEU", "good"]
+    assert list(whole) == ["name", "ratio", "ratio, low", "ratio, high", "active", "BLEU", "good", "noisy"]
     assert whole["ratio"].tolist() == [1.234, 150.0]
-    noisy = frame.assign(noisy_beam_1=[False, True])
-    marked = texts(noisy, *declared)
-    assert list(marked) == list(cells) and is_noisy(noisy).tolist() == [False, True]
-    assert marked["ratio"].tolist() == ["1.23 (1.10–1.50)", "≈ 150"], "a mark at the time, not a column"
-    assert absent(noisy.assign(bleu=None), *declared) == ["BLEU"]
+    assert is_noisy(frame).tolist() == [True, False]
+    quiet = frame.assign(speedup_low=[1.2, None], speedup_high=[1.3, None], bleu_low=20.0, bleu_high=40.0)
+    assert is_noisy(quiet).tolist() == [False, False], "an interval over sentences is not of times"
+    assert texts(quiet, *declared)["ratio"].tolist() == ["1.23 (1.20–1.30)", "150"]
+    assert absent(frame.assign(bleu=None), *declared) == ["BLEU"]
 
 
 def test_a_count_of_one_has_no_digits_and_a_ratio_of_one_has():

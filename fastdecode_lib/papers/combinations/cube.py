@@ -21,7 +21,7 @@ from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.quality import same_share, signatures
 from fastdecode_lib.papers.outcomes import NoResult, trained
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment, gap, table_of
-from fastdecode_lib.papers.shared.rows import median, quality_of, speedup_of
+from fastdecode_lib.papers.shared.rows import quality_of, speedup_of, times_as_fast
 from fastdecode_lib.text.corpus import join_pairs, spread_over
 
 MODELS = {"tatoeba-small": "en-de", "sharp-s4": "en-fr", "bidirectional": "en-de", "mask-predict": "en-de"}
@@ -168,7 +168,7 @@ def _expected(
     )
     speedups: dict[str, float] = {}
     if all(name in timings for name in single_changes):
-        ratios = [median(plain_timing) / median(m) for plain_timing, m in map(timings.__getitem__, single_changes)]
+        ratios = [times_as_fast(*timings[name]) for name in single_changes]
         speedups["product"] = float(np.prod(ratios))
     if (c.projection, c.precision) in pass_costs and c.decoder != "beam":
         counted, plain_counted = counts[c.name], counts[base]

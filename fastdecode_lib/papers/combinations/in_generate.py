@@ -11,8 +11,8 @@ from fastdecode_lib.core import Source
 from fastdecode_lib.drafts.finding import measured_choice
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.baselines import until_end
-from fastdecode_lib.measuring.comparing import outputs_of
-from fastdecode_lib.measuring.referee import System, measure, noisy, ratio_of
+from fastdecode_lib.measuring.comparing import outputs_of, parts_of
+from fastdecode_lib.measuring.referee import System, measure, ratio_of
 from fastdecode_lib.papers.combinations.drafts import BASE, DIRECTION, texts_of
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment, table_of
 
@@ -45,10 +45,11 @@ def in_generate(run: CorpusRun) -> pd.DataFrame:
     texts = texts_of(run, SENTENCES[run.scale], *SETS[:1] if run.tiny else SETS)
     rows: list[dict[str, Any]] = []
     for set_name, batch in run.bar([*product(texts, BATCHES[run.scale])], unit="cell"):
-        systems = [_system(name, module, model, batch, custom) for name, custom in generators.items()]
-        plain, *timings = measure(systems, [model.encode(texts[set_name], *DIRECTION)], runs=ROUNDS[run.scale])
+        systems = [_system(name, module, model, custom) for name, custom in generators.items()]
+        parts = parts_of(model.encode(texts[set_name], *DIRECTION), batch=batch)
+        plain, *timings = measure(systems, parts, runs=ROUNDS[run.scale])
         identical = [
-            a == b for m in timings for a, b in zip(outputs_of(plain.outputs[0]), outputs_of(m.outputs[0]), strict=True)
+            a == b for m in timings for a, b in zip(outputs_of(plain.outputs), outputs_of(m.outputs), strict=True)
         ]
         ratios = [ratio_of(m.name, plain.seconds, m.seconds, run.seed) for m in timings]
         rows.append(
@@ -59,7 +60,6 @@ def in_generate(run: CorpusRun) -> pd.DataFrame:
                 "sentences": len(texts[set_name]),
                 **{key: value for ratio in ratios for key, value in ratio.items()},
                 "identical": float(np.mean(identical)),
-                "noisy": noisy(plain, *timings),
             }
         )
     fingerprint = model.checkpoint.fingerprint
@@ -67,28 +67,25 @@ def in_generate(run: CorpusRun) -> pd.DataFrame:
     return table_of(rows, run, direction="-".join(DIRECTION), fingerprints={BASE: fingerprint}, choices=choices)
 
 
-def _system(name: str, module: Any, model: TranslationModel, batch: int, custom_generate: Any) -> System:
-    """A system that decodes all rows of a source in batches, the longest first; its output has -1 after each row's tokens."""
+def _system(name: str, module: Any, model: TranslationModel, custom_generate: Any) -> System:
+    """A system that decodes a source as one batch; its output has -1 after each row's tokens."""
     import torch
 
     constraints = model.constraints(DIRECTION[1])
     prefix = len(constraints.prefix)
 
     def decode(source: Source) -> tuple[int, ...]:
-        order = np.argsort(-source.lengths, kind="stable")
-        outputs: dict[int, tuple[int, ...]] = {}
-        for start in range(0, len(order), batch):
-            rows = order[start : start + batch]
-            lengths = source.lengths[rows]
-            ids = torch.from_numpy(source.ids[rows, : lengths.max()])
-            mask = torch.from_numpy((np.arange(lengths.max()) < lengths[:, None]).astype(np.int64))
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of scores within rounding: outputs are compared
-                generated = module.generate(
-                    input_ids=ids, attention_mask=mask, num_beams=1, custom_generate=custom_generate
-                )
-            for row, tokens in zip(rows.tolist(), generated[:, prefix:].tolist(), strict=True):
-                outputs[row] = until_end(tokens, constraints)
-        return tuple(token for row in sorted(outputs) for token in (*outputs[row], -1))
+        longest = source.lengths.max()
+        mask = torch.from_numpy((np.arange(longest) < source.lengths[:, None]).astype(np.int64))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of scores within rounding: outputs are compared
+            generated = module.generate(
+                input_ids=torch.from_numpy(source.ids[:, :longest]),
+                attention_mask=mask,
+                num_beams=1,
+                custom_generate=custom_generate,
+            )
+        outputs = [until_end(tokens, constraints) for tokens in generated[:, prefix:].tolist()]
+        return tuple(token for output in outputs for token in (*output, -1))
 
     return System(name, decode)

@@ -7,9 +7,9 @@ import pandas as pd
 
 from fastdecode_lib.kernels.matrices import PRECISIONS
 from fastdecode_lib.loading import load
-from fastdecode_lib.measuring.comparing import outputs_of, text_system
+from fastdecode_lib.measuring.comparing import outputs_of, parts_of, text_system
 from fastdecode_lib.measuring.quality import same_share
-from fastdecode_lib.measuring.referee import measure, noisy, ratio_of
+from fastdecode_lib.measuring.referee import measure, ratio_of
 from fastdecode_lib.papers.combinations.drafts import BASE, DIRECTION, texts_of
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment, table_of
 from fastdecode_lib.translation import Session
@@ -37,7 +37,8 @@ def auto(run: CorpusRun) -> pd.DataFrame:
         model = models[precision]
         sessions = [Session.of(model, *DIRECTION, decoder) for decoder in ("greedy", "auto", FIXED)]
         systems = [text_system(session, batch=batch, threads=1) for session in sessions]
-        greedy, adaptive, fixed = measure(systems, [model.encode(texts[set_name], *DIRECTION)], runs=ROUNDS[run.scale])
+        parts = parts_of(model.encode(texts[set_name], *DIRECTION), batch=batch)
+        greedy, adaptive, fixed = measure(systems, parts, runs=ROUNDS[run.scale])
         auto_decoder: Any = sessions[1].decoder
         rows.append(
             {
@@ -48,9 +49,8 @@ def auto(run: CorpusRun) -> pd.DataFrame:
                 "sentences": len(texts[set_name]),
                 **ratio_of("speedup", greedy.seconds, adaptive.seconds, run.seed),
                 **ratio_of("window", greedy.seconds, fixed.seconds, run.seed),
-                "identical": same_share(outputs_of(greedy.outputs[0]), outputs_of(adaptive.outputs[0])),
+                "identical": same_share(outputs_of(greedy.outputs), outputs_of(adaptive.outputs)),
                 "width": auto_decoder.experience.best(min(batch, len(texts[set_name]))),
-                "noisy": noisy(greedy, adaptive),
             }
         )
     fingerprints = {BASE: models["float32"].checkpoint.fingerprint}

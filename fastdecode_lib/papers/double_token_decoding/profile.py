@@ -31,7 +31,7 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
 )
 from fastdecode_lib.papers.run import Run, Scale, experiment, table_of
 from fastdecode_lib.papers.shared.random_models import random_network
-from fastdecode_lib.papers.shared.rows import median
+from fastdecode_lib.papers.shared.rows import median, times_as_fast
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.exact_compiled import output_matrix
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
@@ -151,7 +151,7 @@ def screened_vocabulary(run: Run) -> pd.DataFrame:
                     "projection": label,
                     "group": f"{label}, beam {beam}",
                     **timing_columns(timings[number // 2 * 2], m, run.seed),
-                    "over_exact": median(timings[0]) / median(m),
+                    "over_exact": times_as_fast(timings[0], m),
                 }
             )
     return table_of(rows, run, share=SHARE, sets=SETS)

@@ -154,7 +154,7 @@ def tokens_per_step(run: CorpusRun) -> pd.DataFrame:
         for beam, measured in speeds.items():
             values = measured[index]
             row |= {f"speedup_beam_{beam}{end}": values[f"speedup{end}"] for end in ("", "_low", "_high")}
-            row |= {f"{key}_beam_{beam}": values[key] for key in ("seconds", "baseline_seconds", "noisy")}
+            row |= {f"{key}_beam_{beam}": values[key] for key in ("seconds", "baseline_seconds")}
         row["passes"] = speeds[1][index]["passes"]
         try:
             model = model_of(preset, run.scale)

@@ -13,7 +13,7 @@ from fastdecode_lib.checkpoints.transformer import OWN, Architecture
 from fastdecode_lib.core import Constraints, Measurement, Model, Projection, Source
 from fastdecode_lib.kernels.matrices import Precision
 from fastdecode_lib.loading import TranslationModel, load
-from fastdecode_lib.measuring.referee import System, measure, noisy
+from fastdecode_lib.measuring.referee import System, measure
 from fastdecode_lib.models.compiled_transformer import CompiledTransformer
 from fastdecode_lib.papers.outcomes import NoResult, trained
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, temporary_folder
@@ -245,7 +245,7 @@ def forced_pair(
 
 
 def timing_columns(baseline: Measurement, m: Measurement, seed: int) -> dict[str, Any]:
-    """Speedup of a system over the baseline of its run; noisy if either is."""
+    """Speedup of a system over the baseline of its run."""
     return {
         **speedup_of(baseline, m, seed),
         "passes": m.usage.passes if m.usage else None,
@@ -265,7 +265,6 @@ def speed_columns(
         rows[m.name] = row = {
             f"tokens_per_second{suffix}": tokens[m.name] / median(m),
             f"seconds{suffix}": m.seconds.tolist(),
-            f"noisy{suffix}": noisy(m, *([baseline] if baseline else [])),
         }
         ratio = ratio_of("", baseline.seconds, m.seconds, seed) if baseline else {}
         for end in ("", "_low", "_high"):

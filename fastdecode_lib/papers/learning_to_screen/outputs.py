@@ -16,7 +16,7 @@ from fastdecode_lib.core import Projection, drain
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.quality import same_share, signatures
-from fastdecode_lib.measuring.referee import System, noisy
+from fastdecode_lib.measuring.referee import System
 from fastdecode_lib.papers.learning_to_screen import printed as chen_2019
 from fastdecode_lib.papers.learning_to_screen.tables import learned, table_on, trained_of
 from fastdecode_lib.papers.outcomes import NoResult
@@ -34,7 +34,7 @@ from fastdecode_lib.papers.shared.projection_runs import (
     reaching,
 )
 from fastdecode_lib.papers.shared.rivals import JUDGED_ON, rival_settings
-from fastdecode_lib.papers.shared.rows import keyed, median, quality_of, ratio_of, speedup_of
+from fastdecode_lib.papers.shared.rows import keyed, median, quality_of, ratio_of, speedup_of, times_as_fast
 from fastdecode_lib.projections.ann_indexes import Fgd
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.quantised import Quantised
@@ -157,7 +157,6 @@ def _decoded(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
                 "identical": same_share(outputs[method], outputs["exact"]),
                 **ratio_of("projection_speedup", steps[0].seconds, step.seconds, run.seed),
                 **ratio_of("speedup", decodings[0].seconds, decoding.seconds, run.seed),
-                "noisy": noisy(step, decoding),
             }
 
 
@@ -276,7 +275,7 @@ def _perplexities(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
             "perplexity": perplexity(projection, hidden, gold),
             "microseconds": 1e6 * median(m) / len(pairs),
             **speedup_of(timings[0], m, run.seed),
-            "over_exact": median(timings[1]) / median(m),
+            "over_exact": times_as_fast(timings[1], m),
         }
 
 

@@ -60,7 +60,7 @@ ROUNDS = range(1, Learning().rounds + 1)
 """Rounds of algorithm 1."""
 COLUMNS = (
     "speedup", "speedup_low", "speedup_high", "over_exact", "p_at_1", "p_at_5", "microseconds", "rows_scored",
-    "bytes_read", "gigabytes_per_second", "memory_bytes", "noisy",
+    "bytes_read", "gigabytes_per_second", "memory_bytes",
 )  # fmt: skip
 """Columns of a chosen setting that the tables show."""
 

@@ -15,7 +15,7 @@ from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.pass_costs import pass_systems
 from fastdecode_lib.measuring.provenance import device_name
 from fastdecode_lib.measuring.quality import same_share
-from fastdecode_lib.measuring.referee import NO_SOURCE, System, noisy
+from fastdecode_lib.measuring.referee import NO_SOURCE, System
 from fastdecode_lib.papers.parallel_decoding.costs import GEOMETRIES
 from fastdecode_lib.papers.parallel_decoding.printed import GREEDY, HGJ3, PGJ3, PJ
 from fastdecode_lib.papers.run import DeviceRun, Scale, experiment, table_of
@@ -78,7 +78,6 @@ def gpu_passes(run: DeviceRun) -> pd.DataFrame:
                     "milliseconds": 1000 * median(m) / steps,
                     **ratio_of("cost", m.seconds, one_position.seconds, run.seed),
                     **ratio_of("gain", plain.seconds, m.seconds, run.seed),
-                    "noisy": noisy(m, one_position, plain),
                     "seconds": m.seconds.tolist(),
                 }
             )
@@ -128,7 +127,6 @@ def _decoded(name: str, model: TranslationModel, size: Size, run: DeviceRun) -> 
                 "identical": same_share(m.outputs, plain_greedy.outputs),
                 **ratio_of("speedup", greedy.seconds, m.seconds, run.seed),
                 **ratio_of("over_plain", plain_greedy.seconds, m.seconds, run.seed),
-                "noisy": noisy(m, greedy, plain_greedy),
                 "seconds": m.seconds.tolist(),
             }
         )

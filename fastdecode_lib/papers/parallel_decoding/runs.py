@@ -20,7 +20,7 @@ from fastdecode_lib.measuring.baselines import baseline
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.quality import same_share, signatures
-from fastdecode_lib.measuring.referee import System, noisy
+from fastdecode_lib.measuring.referee import System
 from fastdecode_lib.papers.parallel_decoding.printed import BEAM, GREEDY, HGJ3, PGJ3, PGJ5, PJ
 from fastdecode_lib.papers.run import CorpusRun, ModelRun, Scale, ThreadedRun, experiment, table_of
 from fastdecode_lib.papers.shared.rows import median, quality_of, ratio_of
@@ -252,12 +252,8 @@ def _quality(
 
 
 def speedup_row(base: Measurement, m: Measurement, seed: int) -> dict[str, Any]:
-    """Speedup of a measurement over its baseline, with the interval, and whether the times were noisy."""
-    return {
-        **ratio_of("speedup", base.seconds, m.seconds, seed),
-        "seconds": median(m),
-        "note": "noisy" if noisy(base, m) else "",
-    }
+    """Speedup of a measurement over its baseline, with the interval, and its median seconds."""
+    return {**ratio_of("speedup", base.seconds, m.seconds, seed), "seconds": median(m)}
 
 
 def multiply_adds(architecture: Architecture, source_length: Any, positions: Any, attended: Any) -> Any:

@@ -59,7 +59,7 @@ INTERVAL = ["speedup", "speedup_low", "speedup_high"]
 def table1(run: ThreadedRun) -> pd.DataFrame:
     """Table 1: speed and BLEU of the decoders; the paper's OPUS-MT on a CPU, and its mBART-50 on a GPU. See `runs`."""
     frame = runs(run)
-    columns = [*KEYS, *INTERVAL, "calls", "positions", "calls_ratio", "agreement", "bleu", "chrf", "seconds", "note"]
+    columns = [*KEYS, *INTERVAL, "calls", "positions", "calls_ratio", "agreement", "bleu", "chrf", "seconds"]
     return _with_cells(frame[columns], santilli_2023.TABLE_1)
 
 
@@ -68,7 +68,7 @@ def table2(run: ThreadedRun) -> pd.DataFrame:
     """Table 2: passes and time over languages; the paper's mBART-50. See `runs`."""
     frame = runs(run)
     frame = frame[frame["name"].isin([PJ, PGJ3, HGJ3, WINDOW])]
-    return _with_cells(frame[[*KEYS, "calls_ratio", *INTERVAL, "note"]], santilli_2023.TABLE_2)
+    return _with_cells(frame[[*KEYS, "calls_ratio", *INTERVAL]], santilli_2023.TABLE_2)
 
 
 @experiment
@@ -80,7 +80,7 @@ def table6(run: ThreadedRun) -> pd.DataFrame:
     """
     frame = runs(run)
     frame = frame[frame["name"].isin([m.name for m in METHODS])]
-    columns = [*KEYS, *INTERVAL, "calls", "calls_ratio", "calls_ratio_as_paper_counts", "note"]
+    columns = [*KEYS, *INTERVAL, "calls", "calls_ratio", "calls_ratio_as_paper_counts"]
     return _with_cells(frame[columns], santilli_2023.TABLE_6)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from fastdecode_lib.core import Iteration, Measurement
 from fastdecode_lib.measuring.quality import quality
-from fastdecode_lib.measuring.referee import noisy
+from fastdecode_lib.measuring.referee import median_ratio
 from fastdecode_lib.measuring.referee import ratio_of as ratio_of
 from fastdecode_lib.trace import Trace
 
@@ -18,8 +18,13 @@ def keyed(**keys: Any) -> dict[str, Any]:
 
 
 def speedup_of(base: Measurement, m: Measurement, seed: int = 0) -> dict[str, Any]:
-    """Speedup of a measurement over its baseline, with the interval, and whether the times of either were noisy."""
-    return {**ratio_of("speedup", base.seconds, m.seconds, seed), "noisy": noisy(base, m)}
+    """Speedup of a measurement over its baseline, with the interval."""
+    return ratio_of("speedup", base.seconds, m.seconds, seed)
+
+
+def times_as_fast(base: Measurement, m: Measurement) -> float:
+    """Speedup of a measurement over another, without an interval."""
+    return median_ratio(base.seconds, m.seconds)
 
 
 def quality_of(texts: Sequence[str], references: Sequence[str]) -> dict[str, float]:
@@ -70,7 +75,6 @@ def width_rows(
             "width": width,
             **ratio_of("cost", m.seconds, timings[0].seconds, seed),
             "milliseconds": 1000 * median(m) / steps,
-            "note": "noisy" if noisy(m, timings[0]) else "",
         }
         for width, m in zip(widths, timings, strict=True)
     ]

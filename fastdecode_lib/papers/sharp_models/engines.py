@@ -22,7 +22,7 @@ from fastdecode_lib.measuring.baselines import baseline, converted
 from fastdecode_lib.measuring.comparing import decoder_system, outputs_of, text_system
 from fastdecode_lib.measuring.pass_costs import pass_cost
 from fastdecode_lib.measuring.quality import same_share
-from fastdecode_lib.measuring.referee import NO_SOURCE, System, measure, noisy
+from fastdecode_lib.measuring.referee import NO_SOURCE, System, measure
 from fastdecode_lib.papers.run import CorpusRun, ModelRun, Run, Scale, ThreadedRun, experiment, table_of
 from fastdecode_lib.papers.shared.random_models import OPUS, TOY, random_checkpoint
 from fastdecode_lib.papers.shared.rows import keyed, median, ratio_of, width_rows
@@ -194,7 +194,7 @@ def steps(run: ModelRun, *, size: Size | None = None, folder: Path = FOLDER) -> 
         seconds[geometry.name] = {m.name: m.seconds.tolist() for m in timings}
         for m in timings:
             backend = workers[m.name].backend if m.name in workers else ""
-            rows.append(_step_row(geometry, m, by_name, run.seed) | {"backend": backend, "note": _note(m, by_name)})
+            rows.append(_step_row(geometry, m, by_name, run.seed) | {"backend": backend})
     facts = {"seconds": seconds, "backends_milliseconds": milliseconds, "missing": missing, "sentences": size.sentences}
     return _table(rows, run, size, name, **facts)
 
@@ -211,10 +211,6 @@ def _step_row(geometry: Geometry, m: Measurement, times: dict[str, Measurement],
         **ratio_of("ratio", m.seconds / steps, compiled.seconds / compiled_steps, seed),
         "agreement": m.agreement(times["compiled float32"]),
     }
-
-
-def _note(m: Measurement, times: dict[str, Measurement]) -> str:
-    return "noisy" if noisy(m, times[f"compiled {m.name.split()[-1]}"]) else ""
 
 
 def best_worker(
@@ -341,9 +337,8 @@ def throughput(run: ThreadedRun, *, size: Size | None = None) -> pd.DataFrame:
             "batch": batch,
             "threads": run.threads,
             **ratio_of("ratio", m.seconds, times[f"compiled {m.name.split()[-1]}"].seconds, run.seed),
-            "agreement": same_share(outputs_of(m.outputs[0]), outputs_of(alone)),
+            "agreement": same_share(outputs_of(m.outputs), outputs_of([alone])),
             "backend": backend,
-            "note": _note(m, times),
         }
         for m, (backend, batch, _) in zip(timings, chosen.values(), strict=True)
     ]

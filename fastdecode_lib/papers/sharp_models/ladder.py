@@ -25,7 +25,7 @@ from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.baselines import until_end
 from fastdecode_lib.measuring.counting import Proxy
-from fastdecode_lib.measuring.referee import NO_SOURCE, System, measure, noisy
+from fastdecode_lib.measuring.referee import NO_SOURCE, System, measure
 from fastdecode_lib.models.compiled_recurrent import FASTEST, BlasProduct, CompiledRecurrent, Speedups, ladder
 from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.papers.run import CorpusRun, ModelRun, Run, Scale, experiment, table_of
@@ -140,7 +140,6 @@ def _ladder_rows(name: str, timings: Sequence[Measurement], words: int | None, s
                 "paper_words_per_second": printed[0] if printed else None,
                 "paper_factor": printed[1] if printed else None,
                 "kind": "measured" if printed else "beyond",
-                "note": "noisy" if noisy(baseline, m) else "",
             }
         )
     return rows
@@ -166,7 +165,6 @@ def speeds(run: Run) -> pd.DataFrame:
             "distinct_states": random.distinct_states(networks[m.name]),
             "paper_words_per_second": printed[m.name][1],
             "paper_speed_over_s1": printed[m.name][1] / printed["S1"][1],
-            "note": "noisy" if noisy(first, m) else "",
         }
         for m in timings
     ]

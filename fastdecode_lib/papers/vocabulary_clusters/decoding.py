@@ -12,13 +12,13 @@ from fastdecode_lib import registry
 from fastdecode_lib.core import Constraints, Decoder, Projection, Source
 from fastdecode_lib.measuring.counting import Watched
 from fastdecode_lib.measuring.quality import same_share
-from fastdecode_lib.measuring.referee import System, noisy
+from fastdecode_lib.measuring.referee import System
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
 from fastdecode_lib.papers.shared.batches import batch_system, batches, decoded
 from fastdecode_lib.papers.shared.contexts_of import Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import FIRST_ROUND, GRIDS, extra_bytes, precision_judge, reaching
 from fastdecode_lib.papers.shared.rivals import JUDGED_ON, rival_settings
-from fastdecode_lib.papers.shared.rows import keyed, median, quality_of, speedup_of
+from fastdecode_lib.papers.shared.rows import keyed, quality_of, ratio_of, speedup_of, times_as_fast
 from fastdecode_lib.papers.vocabulary_clusters.tables import (
     NAME,
     PROTOCOLS,
@@ -161,7 +161,7 @@ def end_to_end(run: CorpusRun) -> pd.DataFrame:
                     "rare_recall": _recall(translations, references, rare),
                     "rare_words": sum(rare.values()),
                     **speedup_of(timings[0], m, run.seed),
-                    "over_greedy": median(timings[-1 if label != "greedy" else 0]) / median(m),
+                    "over_greedy": times_as_fast(timings[-1 if label != "greedy" else 0], m),
                     "megabytes": extra_bytes(projection, recorded.matrix) / 1e6,
                 }
             )
@@ -189,15 +189,9 @@ def step_share(run: CorpusRun) -> pd.DataFrame:
             decoding = batch_system("whole", network, decoder, projection, constraints)
             calls = _projection_system(network, decoder, projection, constraints)
             call_times, decoding_times = run.measure([calls, decoding], parts, runs=amount.rounds)
-            share = median(call_times) / median(decoding_times)
-            rows.append(
-                {
-                    **keyed(protocol=protocol, method=name),
-                    "share": share,
-                    "most": 1 / (1 - share) if share < 1 else None,
-                    "noisy": noisy(call_times, decoding_times),
-                }
-            )
+            share = ratio_of("share", call_times.seconds, decoding_times.seconds, run.seed)
+            most = 1 / (1 - share["share"]) if share["share"] < 1 else None
+            rows.append({**keyed(protocol=protocol, method=name), **share, "most": most})
     return _learned_table(rows, recorded, run)
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 
 from fastdecode_lib.core import Measurement
 from fastdecode_lib.measuring.provenance import device_name
-from fastdecode_lib.measuring.referee import System, noisy
+from fastdecode_lib.measuring.referee import System
 from fastdecode_lib.papers.run import CorpusRun, DeviceRun, Scale, experiment, table_of
 from fastdecode_lib.papers.shared.contexts_of import Situation, arrays, situation
 from fastdecode_lib.papers.shared.projection_runs import context_counts, projection_system
@@ -101,7 +101,6 @@ def _rows(
             "gigabytes_per_second": bytes_read[m.name] / float(np.median(seconds)) / 1e9,
             **ratio_of("speedup", dense.seconds, m.seconds, seed),
             "agreement": float((ids == torch_ids).mean()),
-            "note": "noisy" if noisy(dense, m) else "",
             "seconds_each": seconds.tolist(),
         }
 

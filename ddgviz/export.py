@@ -113,8 +113,10 @@ def write(path: Path, content: bytes) -> None:
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
         raise fail("A picture is saved as a file", str(path), "Name a file that is no folder, socket or disk.")
-    if not path.parent.is_dir():
-        raise fail("A picture needs an existing folder", str(path.parent), "Create it first.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise fail("A picture is saved in a folder", str(path.parent), "Name one that is no file.") from None
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -13,8 +13,9 @@ from fastdecode_lib.cli.common import UsageError, at_low_priority, check_file, l
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser], seed: argparse.ArgumentParser) -> None:
     """Add ``draft-table`` and ``draft-head`` to the commands; `seed` has the option that ``draft-table`` does not need."""
     text = argparse.ArgumentParser(add_help=False)
-    text.add_argument("--source", metavar="FILE", help="unlabelled text in the source language, one sentence a line")
-    text.add_argument(
+    origin = text.add_mutually_exclusive_group()
+    origin.add_argument("--source", metavar="FILE", help="unlabelled text in the source language, one sentence a line")
+    origin.add_argument(
         "--data", metavar="DIR", help="the corpus folder: its training sources, joined (default: FASTDECODE_DATA)"
     )
     draft_table = commands.add_parser(
@@ -151,7 +152,7 @@ def _draft_head(options: argparse.Namespace) -> int:
         for s in sessions
     ]
     sentences = sum(map(len, texts))
-    _announce(f"translations of {sentences} sentences, then up to {options.updates} training updates", options.folder)
+    _announce(f"translations of {sentences} sentences, then training, {options.updates:,} updates at most", options.folder)
     head = make_head(
         sessions,
         texts,

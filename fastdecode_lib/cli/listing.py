@@ -55,8 +55,10 @@ def _models() -> Iterator[tuple[str, str]]:
 
 
 def _described(cls: type) -> str:
-    """The first line of a class's docstring, and its options with their defaults."""
+    """The first line of a class's docstring, and its options, those that are not computed with their defaults."""
     from fastdecode_lib.registry import options
 
-    defaults = ", ".join(f"{option.name}={option.default}" for option in options(cls).values())
+    defaults = ", ".join(
+        option.name if option.default is None else f"{option.name}={option.default}" for option in options(cls).values()
+    )
     return str(cls.__doc__).splitlines()[0].replace("``", "") + (f" [{defaults}]" if defaults else "")

@@ -14,6 +14,7 @@ from fastdecode_lib.measuring.counting import Counted
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import quality, signatures
 from fastdecode_lib.measuring.referee import System, measure, noisy, ratio_of
+from fastdecode_lib.text.tokenizers import check_texts
 from fastdecode_lib.translation import Session
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ def compare(
     check_loaded(model)
     check_counts(threads=threads)
     sentences = several(sentences)
+    check_texts(sentences)
     references = None if references is None else several(references)
     if references is not None and len(references) != len(sentences):
         raise ValueError(

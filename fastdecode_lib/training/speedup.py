@@ -17,13 +17,13 @@ from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts.finding import choice_file, find_head, speedups_folder
 from fastdecode_lib.drafts.finding import default_path as head_path
 from fastdecode_lib.drafts.sources import Draft
-from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.loading import TranslationModel, check_loaded, load
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.speedups import fastest, seconds_each
 from fastdecode_lib.store import write_table
 from fastdecode_lib.text.corpus import spread_over
-from fastdecode_lib.text.tokenizers import InTransformers
+from fastdecode_lib.text.tokenizers import InTransformers, check_texts
 from fastdecode_lib.training.draft_tables import default_path, fitting, make_table
 from fastdecode_lib.translation import Session
 
@@ -194,6 +194,8 @@ def speedup(
     ValueError
         If there are too few sentences, or the model cannot be decoded greedily in that direction.
     """
+    if not isinstance(model, str):
+        check_loaded(model)
     check_counts(batch=batch, threads=threads)
     if not 0 < near <= 1:
         raise ValueError(f"near is a share above 0, 1 at most: got {near}. Leave it out for 0.95.")
@@ -258,6 +260,7 @@ def _split(session: Session, sentences: Sequence[str]) -> tuple[list[str], list[
     """The sentences that drafts are fitted on, and the held-out ones for measuring; no text is in both."""
     if isinstance(sentences, str):
         raise ValueError(f"speedup needs many sentences: got one text, {sentences[:40]!r}. Give a list of them.")
+    check_texts(sentences)
     texts = list(dict.fromkeys(fitting(session, sentences)))
     if len(texts) < LEAST:
         raise ValueError(

@@ -54,7 +54,6 @@ def test_hostile_text_stays_data_in_the_page() -> None:
             r"window must lie within 4 passes .*, got \(\(7, 9\).*\. Choose a part",
         ),
         ("a.html", {"animate": True}, r"saved as \.svg or \.gif, got 'a\.html'\. Give"),
-        ("none/a.svg", {}, r"existing folder, got .*none'\. Create it first"),
     ],
 )
 def test_what_cannot_be_saved(
@@ -63,6 +62,13 @@ def test_what_cannot_be_saved(
     with pytest.raises(ValueError, match=message):
         ddgviz.save(small, tmp_path / name, **options)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_picture_makes_its_folder(small: dict[str, Any], tmp_path: Path) -> None:
+    assert ddgviz.save(small, tmp_path / "new" / "folder" / "a.svg").read_text().startswith("<svg")
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"saved in a folder, got '.*file'\. Name one that is no file"):
+        ddgviz.save(small, tmp_path / "file" / "a.svg")
 
 
 def test_a_failed_save_leaves_the_old_file(

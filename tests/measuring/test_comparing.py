@@ -250,6 +250,8 @@ def test_references_that_do_not_match(marian: TranslationModel) -> None:
         compare(marian, ["a", "b"], references=["c"])
     with pytest.raises(ValueError, match=r"nothing to compare on: got no sentence with content\. Give at least one"):
         compare(marian, ["", " \u200b"])
+    with pytest.raises(ValueError, match=r"Sentence 2 is no text: got int\. Give a string"):
+        compare(marian, ["Hello.", 1])  # type: ignore[list-item]
 
 
 def test_one_name_stands_for_a_list_of_one(marian: TranslationModel) -> None:

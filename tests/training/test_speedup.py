@@ -145,6 +145,7 @@ def test_what_cannot_be_done_says_so(marian_folder: Path, capsys: pytest.Capture
         ("one text", {}, "needs many sentences: got one text"),
         (TEXTS[:9] * 9, {}, r"got \d different sentences with content that fit the model. Give at least 50"),
         (TEXTS, {"target": "xx"}, "Unknown target language: got 'xx'"),
+        ([*TEXTS, 3], {}, f"Sentence {len(TEXTS) + 1} is no text: got int"),
         (TEXTS, {"near": 95}, "near is a share above 0, 1 at most: got 95"),
         (TEXTS, {"minutes": 0}, "minutes are a number above 0: got 0"),
         (TEXTS, {"minutes": float("inf")}, "minutes are a number above 0: got inf"),
@@ -152,6 +153,8 @@ def test_what_cannot_be_done_says_so(marian_folder: Path, capsys: pytest.Capture
     ):
         with pytest.raises(ValueError, match=problem):
             fastdecode_lib.speedup(str(marian_folder), texts, **ASKED | options)
+    with pytest.raises(ValueError, match="A loaded translation model is needed: got 3"):
+        fastdecode_lib.speedup(3, TEXTS, **ASKED)  # type: ignore[arg-type]
     (tmp_path / "few").write_text("One line.\n", encoding="utf-8")
     told = ["--model", str(marian_folder), "--from", "en", "--to", "de"]
     for wrong, problem in (

@@ -152,7 +152,9 @@ def _draft_head(options: argparse.Namespace) -> int:
         for s in sessions
     ]
     sentences = sum(map(len, texts))
-    _announce(f"translations of {sentences} sentences, then training, {options.updates:,} updates at most", options.folder)
+    _announce(
+        f"translations of {sentences} sentences, then training, {options.updates:,} updates at most", options.folder
+    )
     head = make_head(
         sessions,
         texts,

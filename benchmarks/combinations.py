@@ -14,7 +14,7 @@ from fastdecode_lib.papers.run import Scale
 if TYPE_CHECKING:
     import pandas as pd
 
-QUICK = Amount(12, 3, 3, ("float32", "int8"), ("exact", "quantised", "clustered", "lexical"), 60)
+QUICK = Amount(12, 3, 7, ("float32", "int8"), ("exact", "quantised", "clustered", "lexical"), 60)
 TINY = Amount(2, 1, 1, ("float32", "int8"), ("exact", "clustered"), 8)
 QUICK_MODELS = {"tatoeba-small": "en-de"}
 

@@ -85,8 +85,8 @@ def over_generate(model: "TranslationModel", texts: Sequence[str], runs: int, se
             System("generate", decode),
             System("hf.window()", lambda batch: decode(batch, custom_generate=hf.window())),
         ]
-        plain, window = measure(systems, inputs, runs=runs)
-        ratio = ratio_of("ratio", plain.seconds, window.seconds, seed)
+        plain, window = measure(systems, inputs, runs=runs, seed=seed)
+        ratio = ratio_of("ratio", plain.seconds, window.seconds)
         note = f"{window.agreement(plain):.0%} same outputs"
         yield _ratio(ratio | {"name": f"hf.window(), batches of {batch}"}, "times generate", note)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 QUICK_MODEL = "small"
-QUICK_GRID = replace(GRIDS[Scale.LAPTOP], budgets=(50,), centroids=(100,), rounds=5, timed=200)
+QUICK_GRID = replace(GRIDS[Scale.LAPTOP], budgets=(50,), centroids=(100,), rounds=7, timed=200)
 
 
 @experiment

@@ -1,6 +1,7 @@
 """Options, printed table and JSON of all benchmarks."""
 
 import argparse
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib.measuring.provenance import provenance
-from fastdecode_lib.measuring.referee import bootstrap_ratio, noisy
+from fastdecode_lib.measuring.referee import median_interval, noisy
 from fastdecode_lib.store import write_table
 
 
@@ -20,16 +21,15 @@ class Row:
     name: str
     value: float
     unit: str
-    low: float | None = None
-    high: float | None = None
+    low: float = math.nan
+    high: float = math.nan
     note: str = ""
 
     @classmethod
     def of_samples(cls, name: str, samples: Sequence[float], unit: str, note: str = "") -> "Row":
         """The median of the samples, with its interval."""
         values = np.asarray(samples, dtype=np.float64)
-        low, high = bootstrap_ratio(values, np.ones(len(values)))
-        return cls(name, float(np.median(values)), unit, low, high, note)
+        return cls(name, float(np.median(values)), unit, *median_interval(values), note)
 
 
 def options_of(name: str, description: str | None, corpus: bool = True) -> argparse.ArgumentParser:
@@ -58,9 +58,8 @@ def report(rows: Iterable[Row], command: str, options: argparse.Namespace, **fac
     print(f"\n{facts['cpu']}, {facts['cores']} cores, {' '.join(facts['cpu_flags'])}\n")
     width = max((len(row.name) for row in rows), default=0)
     for row in rows:
-        has_interval = row.low is not None and row.high is not None and row.low == row.low
-        interval = f"[{row.low:.4g}, {row.high:.4g}]" if has_interval else ""
-        note = "noisy " * (has_interval and noisy(row.value, row.low, row.high)) + row.note
+        interval = f"[{row.low:.4g}, {row.high:.4g}]" if row.low == row.low else ""
+        note = "noisy " * noisy(row.value, row.low, row.high) + row.note
         print(f"  {row.name:<{width}} {row.value:>10.4g} {row.unit:<20} {interval:<22} {note}".rstrip())
     if options.json:
         write_table(options.json, [asdict(row) for row in rows], facts)

@@ -461,27 +461,27 @@ class Usage:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One system measured over one set of sentences.
+    """One system measured over one set of sources.
 
     Attributes
     ----------
     name : str
         The decoder exactly as typed, or the baseline's name.
     seconds : float array (runs,)
-        Raw time of each run over all sentences, warm-up excluded.
-    outputs : tuple of tuple of int
-        Tokens of every sentence, the end left out.
+        Raw time of each round over all sources, warm-up excluded.
+    outputs : tuple of tuple
+        Output for every source: tokens, the end left out; of several sentences a tuple of tokens for each.
     usage : Usage or None
         None for a baseline that does not count.
     """
 
     name: str
     seconds: np.ndarray
-    outputs: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[Any, ...], ...]
     usage: Usage | None = None
 
     def agreement(self, other: "Measurement") -> float:
-        """Share of sentences with the same tokens as another system's."""
+        """Share of outputs that are another system's."""
         return float(np.mean([a == b for a, b in zip(self.outputs, other.outputs, strict=True)]))
 
 

@@ -185,7 +185,7 @@ class Runner:
             while share < 1:
                 if stop():
                     return []
-                measurements = measure(systems, [batch], runs=1, warm_up=0, device=self.model.device)
+                measurements = measure(systems, [batch], runs=1, warm_up=0, device=self.model.device, seed=len(rounds))
                 rounds.append([float(m.seconds[0]) for m in measurements])
                 timed = len(rounds) - 1  # the first warms up
                 share = min(1.0, max(timed / MOST, min(timed / FEWEST, np.sum(rounds) / SECONDS)))

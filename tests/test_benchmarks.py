@@ -112,7 +112,7 @@ def test_what_is_quick_replaces_no_result(capsys: pytest.CaptureFixture[str]) ->
 
 def test_the_table_has_intervals(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
-        Row.of_samples("a", [1.0, 2.0, 3.0, 4.0], "ms"),
+        Row.of_samples("a", [1.0, 2.0, 3.0, 4.0, 2.5, 2.5], "ms"),
         Row("b", 7, "bytes", note="all"),
         Row("c", 2.0, "x", float("nan"), float("nan")),
     ]

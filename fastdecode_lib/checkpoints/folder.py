@@ -112,7 +112,7 @@ class Checkpoint:
                     f"The checkpoint {self.name!r} lacks the tensor {names[0]!r} {shape}. It holds {len(stored)} tensors; "
                     "save the whole model again."
                 )
-        expected = {alias for name in architecture.tensors for alias in architecture.stored_as(name)} | set(tensors)
+        expected = {alias for name in architecture.tensors for alias in architecture.stored_as(name)} | sources
         extra = sorted(set(stored) - expected)
         if extra:
             raise CheckpointError(

@@ -84,7 +84,7 @@ def _check_options(options: argparse.Namespace) -> None:
         )
     for name, least, remedy in (
         ("seed", 0, "Use --seed 0"),
-        ("runs", 1, "Use --runs 5"),
+        ("runs", 1, "Use --runs 9"),
         ("batch", 1, "Leave it out"),
         ("cases", 1, "Use --cases 50"),
     ):

@@ -1,6 +1,6 @@
 """Decoders, projections and baselines on the same sentences: one row for each, compared with greedy decoding."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,12 +47,11 @@ def decoder_system(session: Session, name: str | None = None) -> System:
 
 
 def text_system(session: Session, name: str | None = None, *, batch: int = 1, threads: int = 1) -> System:
-    """A system that decodes all rows of a source with `Session.decode_ids`; its only output has -1 after each row's tokens."""
+    """A system that decodes all rows of a source with `Session.decode_ids`; its output is the tokens of each row."""
 
-    def decode(source: Source) -> tuple[int, ...]:
+    def decode(source: Source) -> tuple[tuple[int, ...], ...]:
         hypotheses = session.decode_ids(source, source.lengths, batch=batch, threads=threads)
-        outputs = [until_end(list(hypothesis.tokens), session.constraints) for hypothesis in hypotheses]
-        return tuple(token for output in outputs for token in (*output, -1))
+        return tuple(until_end(list(hypothesis.tokens), session.constraints) for hypothesis in hypotheses)
 
     return System(name or session.decoder_name, decode)
 
@@ -65,10 +64,9 @@ def parts_of(source: Source, *, batch: int = 1, threads: int = 1) -> list[Source
     return [source.rows(order[start : start + batch]) for start in range(0, len(order), batch)]
 
 
-def outputs_of(parts: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    """The outputs of all rows, from those of a `text_system` for each part."""
-    tokens = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
-    return [tuple(output.tolist()) for output in np.split(tokens, np.flatnonzero(tokens == -1) + 1)[:-1]]
+def rows_of(outputs: Sequence[Sequence[Any]]) -> list[Any]:
+    """The tokens of each row, from the outputs for several sources of several rows."""
+    return [tokens for rows in outputs for tokens in rows]
 
 
 def compare(
@@ -81,7 +79,7 @@ def compare(
     projections: str | Sequence[str] = ("exact",),
     baselines: str | Sequence[str] = (),
     references: str | Sequence[str] | None = None,
-    runs: int = 5,
+    runs: int = 9,
     threads: int = 1,
     seed: int = 0,
     progress: bool = True,
@@ -123,17 +121,23 @@ def compare(
     if not with_content:
         raise ValueError("There is nothing to compare on: got no sentence with content. Give at least one.")
     sources = [model.encode([sentences[i]], greedy.source, greedy.target) for i in with_content]
-    systems = _decoder_systems(usual, greedy, sessions)
+    by_name = {usual: greedy}
+    for session in sessions:
+        projection = "" if session.projection_name == "exact" else f"+{session.projection_name}"
+        by_name.setdefault(session.decoder_name + projection, session)
+    systems = [decoder_system(session, name) for name, session in by_name.items()]
     systems += [System(name, baseline(name, model, greedy.constraints, threads)) for name in several(baselines)]
-    measurements = measure(systems, sources, runs=runs, threads=threads, device=model.device, progress=progress)
+    measurements = measure(
+        systems, sources, runs=runs, threads=threads, device=model.device, seed=seed, progress=progress
+    )
     requested = {session.decoder_name for session in sessions}
     listed = [m for m in measurements if m is not measurements[0] or usual in requested or not requested]
-    rows = [_row(m, measurements[0], seed) for m in listed]
+    rows = [_row(m, measurements[0]) for m in listed]
     if references is not None:
         texts, expected = [sentences[i] for i in with_content], [references[i] for i in with_content]
         for row, m in zip(rows, listed, strict=True):
             row["bleu"], row["chrf"] = quality(model.texts(texts, m.outputs), expected, greedy.target)
-    _note_margins(rows, sessions, greedy, sources)
+    _note_margins(rows, by_name, greedy, sources)
     frame = pd.DataFrame(rows, columns=[*COLUMNS, "note"])
     frame.attrs["provenance"] = provenance(model, threads=threads, seed=seed) | {
         "sentences": len(with_content),
@@ -145,19 +149,8 @@ def compare(
     return frame
 
 
-def _decoder_systems(usual: str, greedy: Session, sessions: Sequence[Session]) -> list[System]:
-    """A system for each name of decoder and projection, the baseline first."""
-    systems = {usual: decoder_system(greedy, usual)}
-    for session in sessions:
-        projection = "" if session.projection_name == "exact" else f"+{session.projection_name}"
-        name = session.decoder_name + projection
-        if name not in systems:
-            systems[name] = decoder_system(session, name)
-    return list(systems.values())
-
-
-def _row(m: Measurement, greedy: Measurement, seed: int) -> dict[str, Any]:
-    speedup = ratio_of("speedup", greedy.seconds, m.seconds, seed)
+def _row(m: Measurement, greedy: Measurement) -> dict[str, Any]:
+    speedup = ratio_of("speedup", greedy.seconds, m.seconds)
     return {
         "name": m.name,
         "agreement": m.agreement(greedy),
@@ -172,11 +165,13 @@ def _row(m: Measurement, greedy: Measurement, seed: int) -> dict[str, Any]:
 
 
 def _note_margins(
-    rows: Sequence[dict[str, Any]], sessions: Sequence[Session], greedy: Session, sources: Sequence[Source]
+    rows: Sequence[dict[str, Any]], sessions: Mapping[str, Session], greedy: Session, sources: Sequence[Source]
 ) -> None:
     """In rows of lossless decoders with other outputs than greedy decoding, note how close the two best tokens are there."""
-    for row, session in ((row, session) for row in rows for session in sessions if session.decoder_name == row["name"]):
-        if session.decoder.lossless and row["agreement"] < 1:
+    for row in rows:
+        session = sessions.get(row["name"])
+        exact = session is not None and session.decoder.lossless and session.projection_name in registry.EXACT
+        if session and exact and row["agreement"] < 1:
             margin = largest_margin(greedy, session, sources)
             row["note"] = " ".join([row["note"], f"differs where the top-2 margin is at most {margin:.1e}"]).strip()
 

@@ -1,8 +1,8 @@
-"""The referee: times several systems on the same weights and sentences, in turn, in one process.
+"""The referee: times several systems on the same weights and inputs, in turns, in one process.
 
-Within each round systems take short turns (A B C C B A A B C ...), so that a machine that is slow for a second, or gets slower, is
-so for all of them. A warm-up does not count, the garbage collector is off, and the device is synchronised; every raw time is kept.
-A speedup is the median over the rounds of the ratio of two systems' times, with a bootstrap interval.
+Within each round, systems take short turns in random order, so that a machine that is slow for a second is slow for all of them. A
+warm-up does not count, the garbage collector is off, and the device is synchronised; every raw time is kept. A speedup is the
+median over the rounds of the ratio of two systems' times, with a 95% interval.
 """
 
 import gc
@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -19,23 +20,23 @@ from fastdecode_lib.core import Measurement, Source, Usage
 
 S = TypeVar("S")
 T = TypeVar("T")
-NOISY = 0.10
-"""Width of a ratio's 95% interval, in parts of the ratio, above which it is called noisy."""
-TURN = 0.25
-"""Seconds that the fastest system's turn takes, about: its weights are read into the caches again in each of them."""
+WIDE = 0.10
+"""Width of a 95% interval, in parts of its value, above which the value is called noisy."""
+TURN, SHORTEST = 0.25, 0.03
+"""Seconds of a turn: of a mean one, and of one of the fastest system, whose weights have to come into the caches again."""
 NO_SOURCE = Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))
 """Source for a system that decodes none, such as a single pass."""
 
 
 @dataclass(frozen=True)
 class System:
-    """A system under test, which decodes one sentence: ids in, ids out (without the end)."""
+    """A system under test: a source in, its tokens out (without the end), for several sentences a tuple of tokens for each."""
 
     name: str
-    decode: Callable[[Source], tuple[int, ...]]
+    decode: Callable[[Source], tuple[Any, ...]]
     count: Callable[[Source], Usage] | None = None
-    timed: Callable[[Sequence[Source]], tuple[float, tuple[tuple[int, ...], ...]]] | None = None
-    """For a system in another process: decodes all sentences there with `stopwatch`, and returns seconds and outputs."""
+    timed: Callable[[Sequence[Source]], tuple[float, tuple[tuple[Any, ...], ...]]] | None = None
+    """For a system in another process: decodes the sources of a turn there with `stopwatch`, and returns seconds and outputs."""
 
 
 def measure(
@@ -46,71 +47,78 @@ def measure(
     warm_up: int = 1,
     threads: int = 1,
     device: str = "cpu",
+    seed: int = 0,
     progress: bool = False,
 ) -> list[Measurement]:
-    """Time systems over all sentences, in turns of some sentences each; the last round says how many.
+    """Time systems over all sources, in turns of some sources each.
+
+    The times of a round set how many turns the next one has: as many as last `TURN` seconds on average. A round of one source has
+    one turn for each system.
 
     Parameters
     ----------
     systems : sequence of System
     sources : sequence of Source
-        One sentence each.
+        Whatever the systems decode in one call: a sentence, a batch, a vector.
     runs, warm_up : int
         Rounds that count, and rounds before them that do not.
     device : str
         The device to wait for before the clock is read.
+    seed : int
+        Seed of the order of turns.
 
     Returns
     -------
     list of Measurement, in the order of the systems
-        Its seconds are those of all sentences, for each round.
+        Its seconds are those of all sources, for each round.
     """
     from tqdm.auto import tqdm
 
     if runs < 1:
-        raise ValueError(f"A measurement needs runs >= 1, got {runs}. Use runs=5 for an interval worth printing.")
-    synchronise = synchroniser(device)
-    seconds = np.zeros((len(systems), warm_up + runs))
-    outputs: list[list[tuple[int, ...]]] = []
-    order = list(range(len(systems)))
-    turn = max(1, len(sources))
+        raise ValueError(f"A measurement needs runs >= 1, got {runs}. Use runs=9 for an interval worth printing.")
+    synchronise, random = synchroniser(device), np.random.default_rng(seed)
+    seconds = np.zeros((warm_up + runs, len(systems)))
+    outputs: list[list[tuple[Any, ...]]] = []
+    turns = 1
     total = (warm_up + runs) * len(systems) * len(sources)
     with (
-        tqdm(total=total, desc="measuring", unit="sentence", disable=not progress) as bar,
+        tqdm(total=total, desc="measuring", unit="input", disable=not progress) as bar,
         _fixed_threads(threads),
         no_garbage_collection(),
     ):
-        for number in range(warm_up + runs):
+        for elapsed in seconds:
             outputs = [[] for _ in systems]
-            for start in range(0, len(sources), turn):
-                part = sources[start : start + turn]
-                for i in order:
+            for first, end in pairwise(np.linspace(0, len(sources), turns + 1).round().astype(int)):
+                part = sources[first:end]
+                for i in random.permutation(len(systems)):
                     system = systems[i]
                     bar.set_postfix_str(system.name)
-                    elapsed, decoded = (
-                        system.timed(part) if system.timed else stopwatch(system.decode, part, synchronise)
-                    )
-                    seconds[i, number] += elapsed
+                    spent, decoded = system.timed(part) if system.timed else stopwatch(system.decode, part, synchronise)
+                    elapsed[i] += spent
                     outputs[i] += decoded
                     bar.update(len(part))
-                order.reverse()
-            fastest = seconds[:, number].min(initial=math.inf)
-            turn = max(1, len(sources) if fastest < TURN else round(len(sources) * TURN / fastest))
+            turns = _turns(elapsed, len(sources))
             gc.collect()
     return [
         Measurement(
             system.name,
-            times[warm_up:],
+            times,
             tuple(decoded),
             None if system.count is None else sum((system.count(source) for source in sources), Usage()),
         )
-        for system, times, decoded in zip(systems, seconds, outputs, strict=True)
+        for system, times, decoded in zip(systems, seconds[warm_up:].T.copy(), outputs, strict=True)
     ]
 
 
-def noisy(ratio: Any, low: Any, high: Any) -> Any:
-    """Whether the interval of a ratio of times is wider than `NOISY` of the ratio: numbers, or columns of a table."""
-    return high - low > NOISY * ratio
+def _turns(seconds: np.ndarray, sources: int) -> int:
+    """How many turns a round has in which the systems take so many seconds."""
+    most = min(np.mean(seconds) / TURN, np.min(seconds) / SHORTEST) if len(seconds) else 1
+    return max(1, min(sources, round(most)))
+
+
+def noisy(value: Any, low: Any, high: Any) -> Any:
+    """Whether a 95% interval is wider than `WIDE` of its value: of numbers, or of columns of a table."""
+    return high - low > WIDE * value
 
 
 def stopwatch(
@@ -124,20 +132,19 @@ def stopwatch(
     return perf_counter() - start, decoded
 
 
-def bootstrap_ratio(
-    baseline: np.ndarray, method: np.ndarray, seed: int = 0, samples: int = 2000
-) -> tuple[float, float]:
-    """A 95% interval of the median of baseline / method over the rounds, which are resampled.
+def median_interval(values: np.ndarray) -> tuple[float, float]:
+    """A 95% interval of the median of a distribution, from the order of a sample: exact, whatever the distribution.
 
-    NaN for fewer than three rounds, which say nothing about the spread.
+    Each value is above the median as a coin shows heads, so that the k-th smallest and the k-th largest have it between them unless
+    fewer than k of n coins show heads, or fewer than k tails. NaN for fewer than six values, which have no such interval.
     """
-    if len(baseline) != len(method):
-        raise ValueError(f"Both need the same rounds: got {len(baseline)} and {len(method)} times. Time them together.")
-    if len(baseline) < 3:
+    number, k, outside = len(values), 0, 0.0
+    while (outside := outside + 2 * math.comb(number, k) / 2**number) <= 0.05:
+        k += 1
+    if not k:
         return math.nan, math.nan
-    rounds = np.random.default_rng(seed).integers(0, len(baseline), (samples, len(baseline)))
-    low, high = np.quantile(np.median((baseline / method)[rounds], axis=1), [0.025, 0.975])
-    return float(low), float(high)
+    ordered = np.sort(values)
+    return float(ordered[k - 1]), float(ordered[-k])
 
 
 def synchroniser(device: str) -> Callable[[], None]:
@@ -183,10 +190,13 @@ def no_garbage_collection() -> Iterator[None]:
 
 def median_ratio(times: np.ndarray, others: np.ndarray) -> float:
     """The median over the rounds of the ratio of two arrays of times of the same rounds."""
+    if len(times) != len(others):
+        raise ValueError(f"Both need the same rounds: got {len(times)} and {len(others)} times. Time them together.")
     return float(np.median(times / others))
 
 
-def ratio_of(column: str, times: np.ndarray, others: np.ndarray, seed: int = 0) -> dict[str, float]:
+def ratio_of(column: str, times: np.ndarray, others: np.ndarray) -> dict[str, float]:
     """A `median_ratio` under the name `column`, with its 95% interval."""
-    low, high = bootstrap_ratio(times, others, seed)
-    return {column: median_ratio(times, others), f"{column}_low": low, f"{column}_high": high}
+    ratio = median_ratio(times, others)
+    low, high = median_interval(times / others)
+    return {column: ratio, f"{column}_low": low, f"{column}_high": high}

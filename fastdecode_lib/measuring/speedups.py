@@ -9,7 +9,7 @@ from fastdecode_lib import registry
 from fastdecode_lib.core import Measurement
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.combinations import Combination, combinations, named
-from fastdecode_lib.measuring.comparing import outputs_of, parts_of, text_system
+from fastdecode_lib.measuring.comparing import parts_of, rows_of, text_system
 from fastdecode_lib.measuring.quality import same_share
 from fastdecode_lib.measuring.referee import measure, median_ratio, noisy, ratio_of, stopwatch
 
@@ -42,7 +42,7 @@ def fastest(
     decoders: Sequence[str] = DECODERS,
     batch: int = 1,
     threads: int = 1,
-    runs: int = 7,
+    runs: int = 9,
     seed: int = 0,
     progress: bool = False,
     **limits: Any,
@@ -84,7 +84,7 @@ def fastest(
         systems = [text_system(sessions[name], name, batch=batch, threads=threads) for name in names]
         parts = parts_of(session.model.encode(texts, session.source, session.target), batch=batch, threads=threads)
         device = session.model.device
-        measured = measure(systems, parts, runs=rounds, threads=threads, device=device, progress=progress)
+        measured = measure(systems, parts, runs=rounds, threads=threads, device=device, seed=seed, progress=progress)
         return dict(zip(names, measured, strict=True))
 
     screening = timed(list(sessions), SCREENING_ROUNDS)
@@ -96,24 +96,24 @@ def fastest(
     finalists += table[table["lossless"] & table["decoder"].isin(SURE)]["name"].tolist()
     finalists = list(dict.fromkeys(finalists))
     final = timed(finalists, runs)
-    ratios = [ratio_of("speedup", final[baseline].seconds, m.seconds, seed) for m in final.values()]
+    ratios = [ratio_of("speedup", final[baseline].seconds, m.seconds) for m in final.values()]
     if any(noisy(*ratio.values()) for ratio in ratios):
         final = timed(finalists, MORE * runs)
     for name, measurement in final.items():
-        _add_times(table, name, final[baseline], measurement, seed)
+        _add_times(table, name, final[baseline], measurement)
     table = table.sort_values("speedup", ascending=False)
     table = table.sort_values("speedup_low", key=lambda low: low.isna(), kind="stable", ignore_index=True)
-    choices: dict[str, str | None] = {p: _best_lossless(table, final, p, seed) for p in models}
+    choices: dict[str, str | None] = {p: _best_lossless(table, final, p) for p in models}
     best = choices[first] or baseline
     close = table[table["name"].isin(list(final)) & (table["unchanged"] >= near)]["name"].tolist()
-    choices["near"] = close[0] if close and close[0] != best and _faster(final[best], final[close[0]], seed) else None
+    choices["near"] = close[0] if close and close[0] != best and _faster(final[best], final[close[0]]) else None
     return table, choices
 
 
 def _rows(combinations: Sequence[Combination], screening: Mapping[str, Measurement], baseline: str) -> "pd.DataFrame":
     import pandas as pd
 
-    outputs = {name: outputs_of(m.outputs) for name, m in screening.items()}
+    outputs = {name: rows_of(m.outputs) for name, m in screening.items()}
     rows = []
     for c in combinations:
         name, greedy_outputs = c.name, outputs[named("greedy", "exact", c.precision)]
@@ -134,26 +134,26 @@ def _rows(combinations: Sequence[Combination], screening: Mapping[str, Measureme
     return pd.DataFrame(rows).sort_values("speedup", ascending=False, ignore_index=True)
 
 
-def _add_times(table: "pd.DataFrame", name: str, baseline: Measurement, measurement: Measurement, seed: int) -> None:
+def _add_times(table: "pd.DataFrame", name: str, baseline: Measurement, measurement: Measurement) -> None:
     """Write the speedup of the longer timing into the table."""
-    ratio = ratio_of("speedup", baseline.seconds, measurement.seconds, seed)
+    ratio = ratio_of("speedup", baseline.seconds, measurement.seconds)
     row = table["name"] == name
     table.loc[row, list(ratio)] = list(ratio.values())
     if noisy(*ratio.values()):
         table.loc[row, "note"] = (table.loc[row, "note"] + " noisy").str.strip()
 
 
-def _best_lossless(table: "pd.DataFrame", final: Mapping[str, Measurement], precision: str, seed: int) -> str:
+def _best_lossless(table: "pd.DataFrame", final: Mapping[str, Measurement], precision: str) -> str:
     """The fastest lossless combination of a precision by the lower ends of intervals, if it is faster than greedy decoding."""
     greedy = named("greedy", "exact", precision)
     timed = table[table["lossless"] & (table["precision"] == precision) & table["name"].isin(list(final))]
     best = str(timed.sort_values("speedup_low", ascending=False)["name"].iloc[0]) if len(timed) else greedy
-    return best if _faster(final[greedy], final[best], seed) else greedy
+    return best if _faster(final[greedy], final[best]) else greedy
 
 
-def _faster(slow: Measurement, fast: Measurement, seed: int) -> bool:
+def _faster(slow: Measurement, fast: Measurement) -> bool:
     """Whether one measurement is significantly faster than another."""
-    ratio = ratio_of("speedup", slow.seconds, fast.seconds, seed)
+    ratio = ratio_of("speedup", slow.seconds, fast.seconds)
     return ratio["speedup"] > 1 and not ratio["speedup_low"] <= 1
 
 

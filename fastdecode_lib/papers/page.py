@@ -14,13 +14,14 @@ from fastdecode_lib.papers.catalogue import papers
 from fastdecode_lib.papers.experiment import Chart, Column, Conclusion, Experiment, Paper
 from fastdecode_lib.papers.headlines import BEYOND, HEADLINES, SECOND, measured
 from fastdecode_lib.papers.outcomes import NoResult, committed, result_name
-from fastdecode_lib.papers.reading import ENDS, NOISY, absent, gaps, is_noisy, processors, selected, texts
+from fastdecode_lib.papers.reading import ENDS, MARK, absent, gaps, processors, selected, texts
 
 FOLDER = Path("docs") / "results"
 CHARTS = "charts"
 RAW = "../../fastdecode_lib/results"
 BEGIN, END = "<!-- headlines: fastdecode figures --pages -->", "<!-- end of headlines -->"
 FRONTIER = "frontier"
+MARKED = f"{MARK} marks a noisy ratio: its interval is wider than a tenth of it."
 
 
 def markdown(frame: pd.DataFrame, *parts: str | Column) -> str:
@@ -124,7 +125,7 @@ def landing() -> str:
         if paper.conclusion
     )
     table = headlines("")
-    noisy = f"{NOISY} marks a wide interval. " if NOISY in table else ""
+    noisy = f"{MARKED} " if MARK in table else ""
     return f"""# Results
 
 ![How fast every method is and how many outputs it leaves unchanged; up and to the right is better]({CHARTS}/{FRONTIER}.svg)
@@ -169,8 +170,7 @@ def page(paper: Paper) -> str:
     title = next(e.title for e in paper.experiments if e.table == paper.chart)
     blocks.append(f"![{title}]({CHARTS}/{paper.stem}.{paper.chart}.svg)")
     blocks.append(
-        f"{conclusion.setup} {NOISY} marks a wide interval, more than a tenth of the ratio. Live: the notebook "
-        f"[`{paper.notebook}`](../../notebooks/{paper.notebook}.ipynb)."
+        f"{conclusion.setup} {MARKED} Live: the notebook [`{paper.notebook}`](../../notebooks/{paper.notebook}.ipynb)."
     )
     missing = []
     for experiment in paper.experiments:
@@ -203,8 +203,10 @@ def _section(experiment: Experiment, frame: pd.DataFrame, first: bool) -> list[s
             notes.append(f"Not measured: {', '.join(headings)}.")
     blocks.append(" ".join(note for note in notes if note))
     provenance = frame.attrs["provenance"]
-    timed = frame[~frame["kind"].isin(["paper", "gap"])] if "kind" in frame else frame
-    noise = f" {is_noisy(timed).sum()} of {len(timed)} rows are noisy." if is_noisy(timed).any() else ""
+    shown = selected(rows, *experiment.columns)[0]
+    noise = (
+        f" {shown['noisy'].sum()} of {len(shown)} rows are noisy." if experiment.on_page and "noisy" in shown else ""
+    )
     raw = result_name(experiment.name, "laptop")
     day = f", {provenance['date']}" if "date" in provenance else ""
     source = f"`{provenance['command']}`, {processors(provenance)}{day}"

@@ -19,9 +19,9 @@ ENDS = ("", "_low", "_high")
 """Ends of the names of the columns of a value and its interval."""
 SHORT = 26
 """Most characters of a text that is kept on one line of a table."""
-NOISY = "≈"
+MARK = "≈"
 """Mark of a ratio of times whose interval is wider than a tenth of it."""
-NO_TIMES = ("bleu", "chrf", "difference", "against_left", "tokens_per_pass", "paper_")
+NOT_TIMES = ("bleu", "chrf", "difference", "against_left", "tokens_per_pass", "paper_")
 """How columns begin whose intervals are over sentences, or the paper's."""
 TRAIN = re.compile(r"fastdecode train (\S+(?: \S+)*) --data DIR")
 """Text in a gap of models that are not trained."""
@@ -114,9 +114,9 @@ def absent(frame: pd.DataFrame, *parts: str | Column) -> list[str]:
     return [column.title for column in columns(*parts) if column.name not in present]
 
 
-def is_noisy(frame: pd.DataFrame) -> pd.Series:
+def noisy_rows(frame: pd.DataFrame) -> pd.Series:
     """Whether any of a row's ratios of times has an interval wider than a tenth of it."""
-    timed = [str(name) for name in frame if f"{name}_low" in frame and not str(name).startswith(NO_TIMES)]
+    timed = [str(name) for name in frame if f"{name}_low" in frame and not str(name).startswith(NOT_TIMES)]
     marks = {name: noisy(*(frame[name + end].astype(float) for end in ENDS)) for name in timed}
     return pd.DataFrame(marks, index=frame.index).any(axis=1)
 
@@ -145,7 +145,7 @@ def selected(frame: pd.DataFrame, *parts: str | Column) -> tuple[pd.DataFrame, t
         frame = frame[(frame["kind"] != "gap") | has_number]
     present = tuple(c for c in declared if c.name in frame and frame[c.name].notna().any())
     names = [name for c in present for name in (c.name + end for end in ENDS) if name in frame]
-    marks = is_noisy(frame[names])
+    marks = noisy_rows(frame[names])
     return frame[names].assign(**({"noisy": marks} if marks.any() else {})), present
 
 
@@ -156,8 +156,8 @@ def texts(frame: pd.DataFrame, *parts: str | Column) -> pd.DataFrame:
     for column in present:
         own = rows[[name for name in (column.name + end for end in ENDS) if name in rows]]
         cells[column.title] = [
-            f"{NOISY} " * mark + column.text(*values)
-            for mark, values in zip(is_noisy(own), own.itertuples(index=False), strict=True)
+            f"{MARK} " * mark + column.text(*values)
+            for mark, values in zip(noisy_rows(own), own.itertuples(index=False), strict=True)
         ]
     return pd.DataFrame(cells, index=rows.index)
 
@@ -166,9 +166,7 @@ def numbers(frame: pd.DataFrame, *parts: str | Column) -> pd.DataFrame:
     """A table for further use: the columns that are shown, under their headings, with all digits."""
     rows, present = selected(frame, *parts)
     return rows.rename(
-        columns={
-            f"{c.name}{end}": f"{c.title}{end.replace('_', ', ')}" for c in present for end in ("", "_low", "_high")
-        }
+        columns={f"{c.name}{end}": f"{c.title}{end.replace('_', ', ')}" for c in present for end in ENDS}
     )
 
 

@@ -63,8 +63,8 @@ class Run:
     def measure(
         self, systems: Sequence[System], sources: Sequence[Any], *, runs: int, **options: Any
     ) -> list[Measurement]:
-        """`referee.measure` with the run's bar."""
-        return measure(systems, sources, runs=runs, progress=self.progress, **options)
+        """`referee.measure` with the run's seed and bar."""
+        return measure(systems, sources, runs=runs, seed=self.seed, progress=self.progress, **options)
 
     def bar(
         self, items: Iterable[T], unit: str = "row", desc: str | None = None, total: int | None = None

@@ -25,7 +25,7 @@ def comparison(run: ThreadedRun) -> pd.DataFrame:
         references=[german for _, german in pairs],
         decoders=DECODERS,
         baselines=("hf",),
-        runs={Scale.TINY: 3, Scale.LAPTOP: 7, Scale.PAPER: 25}[run.scale],
+        runs={Scale.TINY: 6, Scale.LAPTOP: 9, Scale.PAPER: 25}[run.scale],
         threads=run.threads,
         seed=run.seed,
         progress=run.progress,

@@ -4,6 +4,8 @@ With sets fixed, the weights v of the clusters go down the gradient of the loss 
 with weights fixed, sets are filled greedily, as a knapsack (eq. 7). In the first turn the sets are empty, every cluster
 costs the same, and the gradient is exactly zero: one turn is spherical k-means with a knapsack.
 
+In the code `points` are the paper's v, `sets` its c, and `labels` its y, the best tokens of a context.
+
 The paper does not give the contexts, the budget B, the number of turns, the learning rate, the size of batches or the momentum
 of the moving average. Every screen therefore records its own.
 """
@@ -24,7 +26,7 @@ Reading = Literal["literal", "linear"]
 
 @dataclass(frozen=True)
 class Learning:
-    """Settings of algorithm 1: `clusters` to `skip` are the paper's, the others ours.
+    """Settings of algorithm 1: those up to `temperature` are the paper's, `reading` and `skip` what it leaves open, others ours.
 
     Attributes
     ----------

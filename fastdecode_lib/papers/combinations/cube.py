@@ -127,13 +127,13 @@ def _model_rows(name: str, checkpoint: str, direction: str, amount: Amount, run:
             "refused": c.refused.replace(str(models[c.precision].checkpoint.folder), name) or None,
         }
         if c.session is not None:
-            row |= _measured(c, counts, timings, plain, run.seed) | _expected(c, counts, timings, pass_costs, plain)
+            row |= _measured(c, counts, timings, plain) | _expected(c, counts, timings, pass_costs, plain)
             row |= quality_of(list(counts[c.name]["text"]), references) | {"megabytes": _extra_bytes(c) / 1e6}
         rows.append(row)
     return rows
 
 
-def _measured(c: Combination, counts: Mapping[str, Any], timings: Timings, plain: str, seed: int) -> dict[str, Any]:
+def _measured(c: Combination, counts: Mapping[str, Any], timings: Timings, plain: str) -> dict[str, Any]:
     """Agreement, passes and speed of a combination that runs."""
     counted, base = counts[c.name], named(plain, "exact", "float32")
     plain_timing, m = timings[c.name]
@@ -146,7 +146,7 @@ def _measured(c: Combination, counts: Mapping[str, Any], timings: Timings, plain
         "passes": float(counted["passes"].mean()),
         "positions": float(counted["positions"].mean()),
         "tokens_per_pass": float(counted["tokens"].sum() / counted["passes"].sum()),
-        **speedup_of(plain_timing, m, seed),
+        **speedup_of(plain_timing, m),
         "seconds": m.seconds.tolist(),
         "baseline_seconds": plain_timing.seconds.tolist(),
     }

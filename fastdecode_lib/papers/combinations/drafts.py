@@ -121,7 +121,7 @@ class Amount:
 
 TIMED = {
     Scale.TINY: Amount(2, 2, (3,), ("float32", "int8"), (4, 3), 16_500),
-    Scale.LAPTOP: Amount(8, 7, (3, 4), ("float32", "int8"), (6, 6), OPUS.vocabulary),
+    Scale.LAPTOP: Amount(8, 9, (3, 4), ("float32", "int8"), (6, 6), OPUS.vocabulary),
     Scale.PAPER: Amount(100, 11, (2, 3, 4, 5, 6, 8), ("float32", "int16", "int8"), (6, 6), OPUS.vocabulary),
 }
 TIMED_SETS = ("joined", "technical")
@@ -200,7 +200,7 @@ def _timed(
             "tokens_per_pass": float(greedy_counts["passes"].sum() / counted["passes"].sum()),
             "predicted": cost.seconds(greedy_counts["passes"].mean(), greedy_counts["positions"].mean())
             / cost.seconds(counted["passes"].mean(), counted["positions"].mean()),
-            **speedup_of(base, m, run.seed),
+            **speedup_of(base, m),
             "cost": float(np.interp(width, WIDTHS, cost.passes) / cost.passes[0]),
             "encoder_share": cost.encoder * len(texts) / median(base),
             "seconds": m.seconds.tolist(),

@@ -11,7 +11,7 @@ from fastdecode_lib.core import Source
 from fastdecode_lib.drafts.finding import measured_choice
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.baselines import until_end
-from fastdecode_lib.measuring.comparing import outputs_of, parts_of
+from fastdecode_lib.measuring.comparing import parts_of, rows_of
 from fastdecode_lib.measuring.referee import System, measure, ratio_of
 from fastdecode_lib.papers.combinations.drafts import BASE, DIRECTION, texts_of
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment, table_of
@@ -48,10 +48,8 @@ def in_generate(run: CorpusRun) -> pd.DataFrame:
         systems = [_system(name, module, model, custom) for name, custom in generators.items()]
         parts = parts_of(model.encode(texts[set_name], *DIRECTION), batch=batch)
         plain, *timings = measure(systems, parts, runs=ROUNDS[run.scale])
-        identical = [
-            a == b for m in timings for a, b in zip(outputs_of(plain.outputs), outputs_of(m.outputs), strict=True)
-        ]
-        ratios = [ratio_of(m.name, plain.seconds, m.seconds, run.seed) for m in timings]
+        identical = [a == b for m in timings for a, b in zip(rows_of(plain.outputs), rows_of(m.outputs), strict=True)]
+        ratios = [ratio_of(m.name, plain.seconds, m.seconds) for m in timings]
         rows.append(
             {
                 "name": f"{set_name}, batch {batch}",
@@ -68,13 +66,13 @@ def in_generate(run: CorpusRun) -> pd.DataFrame:
 
 
 def _system(name: str, module: Any, model: TranslationModel, custom_generate: Any) -> System:
-    """A system that decodes a source as one batch; its output has -1 after each row's tokens."""
+    """A system that decodes a source as one batch; its output is the tokens of each row."""
     import torch
 
     constraints = model.constraints(DIRECTION[1])
     prefix = len(constraints.prefix)
 
-    def decode(source: Source) -> tuple[int, ...]:
+    def decode(source: Source) -> tuple[tuple[int, ...], ...]:
         longest = source.lengths.max()
         mask = torch.from_numpy((np.arange(longest) < source.lengths[:, None]).astype(np.int64))
         with warnings.catch_warnings():
@@ -85,7 +83,6 @@ def _system(name: str, module: Any, model: TranslationModel, custom_generate: An
                 num_beams=1,
                 custom_generate=custom_generate,
             )
-        outputs = [until_end(tokens, constraints) for tokens in generated[:, prefix:].tolist()]
-        return tuple(token for output in outputs for token in (*output, -1))
+        return tuple(until_end(tokens, constraints) for tokens in generated[:, prefix:].tolist())
 
     return System(name, decode)

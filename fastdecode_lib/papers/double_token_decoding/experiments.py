@@ -18,28 +18,30 @@ LEARNED_EVERY = 1_000
 def learned(frame: pd.DataFrame) -> pd.DataFrame:
     """A row for each system, a column for each 1,000 updates and for the ends of runs."""
     rows = frame[frame["kind"] == "measured"].sort_values("updates")
-    ends = rows.groupby("system")["updates"].transform("max")
-    rows = rows[(rows["updates"] % LEARNED_EVERY == 0) | (rows["updates"] == ends)]
+    last = rows.groupby("system")["updates"].transform("max")
+    rows = rows[(rows["updates"] % LEARNED_EVERY == 0) | (rows["updates"] == last)]
     rows = rows.astype({"updates": int})
     return pivoted("system", "updates", "chrf", "chrF, ")(rows)
 
 
 def with_marks(bleu: pd.Series, marks: pd.Series, digits: int) -> pd.Series:
     """BLEU as text, with its marks of significant differences."""
-    return bleu.map(f"{{:.{digits}f}} ".format, na_action="ignore") + marks.fillna("")
+    return (bleu.map(f"{{:.{digits}f}} ".format, na_action="ignore") + marks.fillna("")).str.rstrip()
 
 
 def beside_every_set(frame: pd.DataFrame) -> pd.DataFrame:
     """Our rows with the paper's values of its first set, and a row for each of its other sets."""
 
-    def printed(rows: pd.DataFrame, corpus: str) -> dict[str, pd.Series]:
+    def papers_of(rows: pd.DataFrame, corpus: str) -> dict[str, pd.Series]:
         bleu = with_marks(rows[f"paper_bleu_{corpus}"], rows[f"paper_marks_{corpus}"], 2)
         return {"paper_bleu": bleu, "paper_ratio": rows[f"paper_ratio_{corpus}"]}
 
     first, *others = SETS
-    ours = frame.assign(bleu=with_marks(frame["bleu"], frame["marks"], 1), **printed(frame, first))
+    ours = frame.assign(bleu=with_marks(frame["bleu"], frame["marks"], 1), **papers_of(frame, first))
     systems = frame[(frame["set"] == SINGLE) & frame["paper_bleu_wmt_base"].notna()]
-    papers = [systems[["system"]].assign(set=f"paper: {SETS[corpus]}", **printed(systems, corpus)) for corpus in others]
+    papers = [
+        systems[["system"]].assign(set=f"paper: {SETS[corpus]}", **papers_of(systems, corpus)) for corpus in others
+    ]
     return pd.concat([ours.drop(columns=["bleu_low", "bleu_high"]), *papers], ignore_index=True)
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 
 from fastdecode_lib.core import Source
 from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.measuring.comparing import rows_of
 from fastdecode_lib.measuring.provenance import device_name
 from fastdecode_lib.measuring.quality import same_share
 from fastdecode_lib.measuring.referee import System
@@ -33,7 +34,7 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     timing_columns,
 )
 from fastdecode_lib.papers.run import DeviceRun, Scale, experiment, gap, table_of
-from fastdecode_lib.papers.shared.batches import batches, decoded, rows_of, session_system
+from fastdecode_lib.papers.shared.batches import batches, decoded, session_system
 from fastdecode_lib.papers.shared.random_models import random_network
 from fastdecode_lib.papers.shared.rows import median
 from fastdecode_lib.text.corpus import spread_over
@@ -41,7 +42,7 @@ from fastdecode_lib.text.sentences import own_pairs
 
 BATCH = {Scale.TINY: 3, Scale.LAPTOP: 32, Scale.PAPER: 32}
 SENTENCES = {Scale.TINY: 3, Scale.LAPTOP: 128, Scale.PAPER: 128}
-RUNS = {Scale.TINY: 2, Scale.LAPTOP: 5, Scale.PAPER: 9}
+RUNS = {Scale.TINY: 2, Scale.LAPTOP: 9, Scale.PAPER: 9}
 BEAMS = {Scale.TINY: (1, 2), Scale.LAPTOP: (1, 5, 10), Scale.PAPER: (1, 2, 3, 5, 10, 20)}
 
 
@@ -75,7 +76,7 @@ def _translated(models: dict[str, TranslationModel], beam: int, run: DeviceRun) 
         float32_outputs[name] = decoded(float32_system, parts)
     timings = run.measure(systems, parts, runs=RUNS[run.scale])
     ends = next(iter(models.values())).constraints().end if models else ()
-    speeds = speed_columns(timings, ends, run.seed)
+    speeds = speed_columns(timings, ends)
     for m in timings:
         outputs = rows_of(m.outputs)
         row: dict[str, Any] = {
@@ -126,7 +127,7 @@ def gpu_beams(run: DeviceRun) -> pd.DataFrame:
                     "group": f"batch {batch}",
                     "beam": beam,
                     "tokens_per_second": batch * geometry.tokens / median(double_token),
-                    **timing_columns(single_token, double_token, run.seed),
+                    **timing_columns(single_token, double_token),
                 }
             )
     return table_of(rows, run, engine="torch", dtype=run.dtype, device=device_name(run.device))

@@ -82,7 +82,7 @@ def profile(run: Run) -> pd.DataFrame:
                 **case,
                 "system": NAMES[group],
             }
-            row |= timing_columns(timings[0], m, run.seed) | {"milliseconds": 1e3 * median(m), **part}
+            row |= timing_columns(timings[0], m) | {"milliseconds": 1e3 * median(m), **part}
             if group == 2:
                 row |= {
                     "products": products[0] / products[1],
@@ -150,7 +150,7 @@ def screened_vocabulary(run: Run) -> pd.DataFrame:
                     "beam": beam,
                     "projection": label,
                     "group": f"{label}, beam {beam}",
-                    **timing_columns(timings[number // 2 * 2], m, run.seed),
+                    **timing_columns(timings[number // 2 * 2], m),
                     "over_exact": times_as_fast(timings[0], m),
                 }
             )

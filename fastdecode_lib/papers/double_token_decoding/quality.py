@@ -46,7 +46,7 @@ from fastdecode_lib.translation import Session
 MOST = {Scale.TINY: 4, Scale.LAPTOP: 10**9, Scale.PAPER: 10**9}
 """Sentences whose quality is scored."""
 TIMED = {Scale.TINY: 3, Scale.LAPTOP: 64, Scale.PAPER: 640}
-RUNS = {Scale.TINY: 3, Scale.LAPTOP: 5, Scale.PAPER: 11}
+RUNS = {Scale.TINY: 3, Scale.LAPTOP: 9, Scale.PAPER: 11}
 BATCH = 32
 """The paper's batch size; batches are sorted by length."""
 SAMPLES = {Scale.TINY: 100, Scale.LAPTOP: 1_000, Scale.PAPER: 1_000}
@@ -260,7 +260,7 @@ def _speeds(sessions: dict[str, Session], texts: Sequence[str], run: Run) -> dic
     for batch, suffix in ((1, ""), (BATCH, f"_batch_{BATCH}")):
         parts = batches(first.model, texts, DIRECTION, batch, by_length=True)
         timings = run.measure(systems, parts, runs=RUNS[run.scale])
-        speeds = speed_columns(timings, first.constraints.end, run.seed, suffix)
+        speeds = speed_columns(timings, first.constraints.end, suffix)
         for m in timings:
             rows[m.name] |= speeds[m.name] | {f"sentences_per_second{suffix}": len(texts) / median(m)}
     return rows
@@ -325,7 +325,7 @@ def screened(run: CorpusRun) -> pd.DataFrame:
                     "beam": size,
                     **quality_of(translations, references),
                     "identical": same_share([h.tokens for h in outputs], [h.tokens for h in exact]),
-                    **timing_columns(timings[0], m, run.seed),
+                    **timing_columns(timings[0], m),
                 }
             )
     return systems_table(rows, run, list(models.values()), clusters=CLUSTERS[run.scale], top=TOP, **signatures())
@@ -373,7 +373,7 @@ def lossless(run: CorpusRun) -> pd.DataFrame:
             "name": m.name,
             "sentences": len(texts),
             "identical": same_share(counted["ids"], counts["greedy"]["ids"]),
-            **timing_columns(timings[0], m, run.seed),
+            **timing_columns(timings[0], m),
             "passes": float(counted["passes"].mean()),
             "draft_passes": draft_passes if m.name.startswith("drafted") else 0.0,
             "tokens_per_pass": float(counted["tokens"].sum() / counted["passes"].sum()),

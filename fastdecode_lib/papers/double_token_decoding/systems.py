@@ -234,7 +234,7 @@ def forced_pair(
         systems.append(forced_system(f"{layers} {group}", network, size, geometry.tokens))
     timings = measure(systems, [source], runs=runs)
     return [
-        timing_columns(timings[0], m, seed)
+        timing_columns(timings[0], m)
         | {
             "tokens_a_step": group,
             "layers": " + ".join(map(str, layers)),
@@ -244,21 +244,19 @@ def forced_pair(
     ]
 
 
-def timing_columns(baseline: Measurement, m: Measurement, seed: int) -> dict[str, Any]:
+def timing_columns(baseline: Measurement, m: Measurement) -> dict[str, Any]:
     """Speedup of a system over the baseline of its run."""
     return {
-        **speedup_of(baseline, m, seed),
+        **speedup_of(baseline, m),
         "passes": m.usage.passes if m.usage else None,
         "seconds": m.seconds.tolist(),
         "baseline_seconds": baseline.seconds.tolist(),
     }
 
 
-def speed_columns(
-    timings: Sequence[Measurement], ends: Sequence[int], seed: int, suffix: str = ""
-) -> dict[str, dict[str, Any]]:
+def speed_columns(timings: Sequence[Measurement], ends: Sequence[int], suffix: str = "") -> dict[str, dict[str, Any]]:
     """By system: tokens a second, ends left out, and over single-token L2R the speedup and the ratio of tokens a second."""
-    tokens = {m.name: sum(t not in ends for part in m.outputs for row in part for t in row) for m in timings}  # type: ignore[attr-defined]
+    tokens = {m.name: sum(t not in ends for part in m.outputs for row in part for t in row) for m in timings}
     baseline = next((m for m in timings if m.name == L2R), None)
     rows: dict[str, dict[str, Any]] = {}
     for m in timings:
@@ -266,7 +264,7 @@ def speed_columns(
             f"tokens_per_second{suffix}": tokens[m.name] / median(m),
             f"seconds{suffix}": m.seconds.tolist(),
         }
-        ratio = ratio_of("", baseline.seconds, m.seconds, seed) if baseline else {}
+        ratio = ratio_of("", baseline.seconds, m.seconds) if baseline else {}
         for end in ("", "_low", "_high"):
             row[f"speedup{suffix}{end}"] = ratio.get(end)
             row[f"token_ratio{suffix}{end}"] = ratio[end] * tokens[m.name] / tokens[L2R] if ratio else None

@@ -42,7 +42,7 @@ def cost(run: ThreadedRun) -> pd.DataFrame:
     """Cost of a pass over w positions, in passes over one position: of the model, and except at tiny scale of larger shapes."""
     model = run.loaded
     widths = (1, 2, 4, 8, 16) if run.tiny else tuple(range(1, 17))
-    rounds = {Scale.TINY: 3, Scale.LAPTOP: 7, Scale.PAPER: 15}[run.scale]
+    rounds = {Scale.TINY: 3, Scale.LAPTOP: 9, Scale.PAPER: 15}[run.scale]
     networks: dict[str, tuple[Callable[[], Any], int]] = {model.name: (lambda: model.network, 40)}
     if not run.tiny:
         for name, shape in GEOMETRIES.items():
@@ -53,7 +53,7 @@ def cost(run: ThreadedRun) -> pd.DataFrame:
         timings = pass_cost(
             make(), widths, steps=steps, rounds=rounds, threads=run.threads, seed=run.seed, progress=run.progress
         )
-        rows += width_rows(name, widths, timings, steps, run.seed)
+        rows += width_rows(name, widths, timings, steps)
     return table_of(rows, run, model, rounds=rounds)
 
 
@@ -86,7 +86,7 @@ def figure3(run: ModelRun) -> pd.DataFrame:
         greedy = times[GREEDY]
         one_core = one_core or {name: median(greedy) / times_as_fast(greedy, m) for name, m in times.items()}
         for name, m in times.items():
-            rows.append({"name": name, "cores": cores} | speedup_row(greedy, m, run.seed))
+            rows.append({"name": name, "cores": cores} | speedup_row(greedy, m))
     widths = (1, 2, 4, 8, 16)
     timings = pass_cost(
         model.network, widths, steps=20, rounds=size.rounds + 2, threads=1, seed=run.seed, progress=run.progress
@@ -153,7 +153,7 @@ def batch(run: ThreadedRun) -> pd.DataFrame:
             usage = sum((system.count(part) for part in parts if system.count), Usage())
             rows.append(
                 {"name": system.name, "batch": size, "sentences": len(texts)}
-                | speedup_row(base, m, run.seed)
+                | speedup_row(base, m)
                 | {
                     "seconds_per_sentence": median(m) / len(texts),
                     "calls": usage.passes,

@@ -9,6 +9,7 @@ import numpy as np
 
 from fastdecode_lib.core import Constraints, Decoder, Projection, Source, Usage, drain
 from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.measuring.comparing import rows_of
 from fastdecode_lib.measuring.counting import Counted
 from fastdecode_lib.measuring.referee import System
 from fastdecode_lib.translation import Session
@@ -49,11 +50,6 @@ def batch_system(
 def decoded(system: System, parts: Sequence[Source]) -> list[Any]:
     """The tokens of each row of batches, by a `batch_system`."""
     return rows_of([system.decode(part) for part in parts])
-
-
-def rows_of(outputs: Sequence[Sequence[Any]]) -> list[Any]:
-    """The tokens of each row, from the outputs of a `batch_system` for several batches."""
-    return [tokens for part in outputs for tokens in part]
 
 
 def session_system(name: str, session: Session, *, counted: bool = False) -> System:

@@ -7,8 +7,7 @@ import numpy as np
 
 from fastdecode_lib.core import Iteration, Measurement
 from fastdecode_lib.measuring.quality import quality
-from fastdecode_lib.measuring.referee import median_ratio
-from fastdecode_lib.measuring.referee import ratio_of as ratio_of
+from fastdecode_lib.measuring.referee import median_ratio, ratio_of
 from fastdecode_lib.trace import Trace
 
 
@@ -17,9 +16,9 @@ def keyed(**keys: Any) -> dict[str, Any]:
     return {"name": ", ".join(map(str, keys.values())), **keys}
 
 
-def speedup_of(base: Measurement, m: Measurement, seed: int = 0) -> dict[str, Any]:
+def speedup_of(base: Measurement, m: Measurement) -> dict[str, Any]:
     """Speedup of a measurement over its baseline, with the interval."""
-    return ratio_of("speedup", base.seconds, m.seconds, seed)
+    return ratio_of("speedup", base.seconds, m.seconds)
 
 
 def times_as_fast(base: Measurement, m: Measurement) -> float:
@@ -65,15 +64,13 @@ def paper_rows(printed: Mapping[str, Sequence[Any]], *columns: str, suffix: str 
     ]
 
 
-def width_rows(
-    name: str, widths: Sequence[int], timings: Sequence[Measurement], steps: int, seed: int
-) -> list[dict[str, Any]]:
-    """Rows of the cost of a pass by its width, the first width's as 1, from `widths.pass_cost`."""
+def width_rows(name: str, widths: Sequence[int], timings: Sequence[Measurement], steps: int) -> list[dict[str, Any]]:
+    """Rows of the cost of a pass by its width, the first width's as 1, from `pass_costs.pass_cost`."""
     return [
         {
             "name": name,
             "width": width,
-            **ratio_of("cost", m.seconds, timings[0].seconds, seed),
+            **ratio_of("cost", m.seconds, timings[0].seconds),
             "milliseconds": 1000 * median(m) / steps,
         }
         for width, m in zip(widths, timings, strict=True)

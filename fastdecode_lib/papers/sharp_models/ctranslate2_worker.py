@@ -107,6 +107,8 @@ def _serve(pipe: Any, folder: str, compute_type: str, threads: int, environment:
         pipe.send(str(error))
         return
     pipe.send(None)
+    gc.collect()
+    gc.freeze()
     gc.disable()
     while True:
         try:
@@ -115,5 +117,6 @@ def _serve(pipe: Any, folder: str, compute_type: str, threads: int, environment:
             return
         translate: Callable[[list[list[str]]], Any] = lambda tokens: translator.translate_batch(tokens, **options)  # noqa: E731, B023
         seconds, outputs = stopwatch(translate, calls)
-        pipe.send((seconds, [result.hypotheses[0] for results in outputs for result in results]))
+        tokens = [result.hypotheses[0] for results in outputs for result in results]
         gc.collect()
+        pipe.send((seconds, tokens))

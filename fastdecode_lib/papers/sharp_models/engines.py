@@ -19,7 +19,7 @@ from fastdecode_lib.checkpoints.transformer import Architecture
 from fastdecode_lib.core import Constraints, Measurement, Source
 from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
 from fastdecode_lib.measuring.baselines import baseline, converted
-from fastdecode_lib.measuring.comparing import decoder_system, outputs_of, text_system
+from fastdecode_lib.measuring.comparing import decoder_system, rows_of, text_system
 from fastdecode_lib.measuring.pass_costs import pass_cost
 from fastdecode_lib.measuring.quality import same_share
 from fastdecode_lib.measuring.referee import NO_SOURCE, System, measure
@@ -71,7 +71,7 @@ class Size:
     shape: Architecture = OPUS
 
 
-QUICK = Size((20, 2), rounds=5, trials=1, passes=(20, 3), throughput=1000, batches=(16, 32, 64), starts=3)
+QUICK = Size((20, 2), rounds=7, trials=1, passes=(20, 3), throughput=1000, batches=(16, 32, 64), starts=3)
 FULL = Size((60, 6), rounds=9, trials=3, passes=(40, 5), throughput=1000, batches=(8, 16, 32, 64, 128), starts=7)
 SIZES = {
     Scale.TINY: Size((2, 1), rounds=3, trials=0, passes=(1, 1), throughput=6, batches=(4,), starts=1, shape=TOY),
@@ -194,12 +194,12 @@ def steps(run: ModelRun, *, size: Size | None = None, folder: Path = FOLDER) -> 
         seconds[geometry.name] = {m.name: m.seconds.tolist() for m in timings}
         for m in timings:
             backend = workers[m.name].backend if m.name in workers else ""
-            rows.append(_step_row(geometry, m, by_name, run.seed) | {"backend": backend})
+            rows.append(_step_row(geometry, m, by_name) | {"backend": backend})
     facts = {"seconds": seconds, "backends_milliseconds": milliseconds, "missing": missing, "sentences": size.sentences}
     return _table(rows, run, size, name, **facts)
 
 
-def _step_row(geometry: Geometry, m: Measurement, times: dict[str, Measurement], seed: int) -> dict[str, Any]:
+def _step_row(geometry: Geometry, m: Measurement, times: dict[str, Measurement]) -> dict[str, Any]:
     compiled = times[f"compiled {m.name.split()[-1]}"]
     limit = geometry.constraints.limit
     steps, compiled_steps = (sum(min(len(output) + 1, limit) for output in each.outputs) for each in (m, compiled))
@@ -208,7 +208,7 @@ def _step_row(geometry: Geometry, m: Measurement, times: dict[str, Measurement],
         "ms_per_step": 1000 * median(m) / steps,
         "ms_per_sentence": 1000 * median(m) / len(geometry.sources),
         "steps": steps,
-        **ratio_of("ratio", m.seconds / steps, compiled.seconds / compiled_steps, seed),
+        **ratio_of("ratio", m.seconds / steps, compiled.seconds / compiled_steps),
         "agreement": m.agreement(times["compiled float32"]),
     }
 
@@ -277,7 +277,7 @@ def pass_costs(run: ModelRun, *, size: Size | None = None, folder: Path = FOLDER
                 loaded.network, WIDTHS, steps=geometry.passes, rounds=size.rounds, seed=run.seed, progress=run.progress
             )
             seconds[f"{geometry.name}, {label}"] = [m.seconds.tolist() for m in timings]
-            costs = width_rows(f"{geometry.name}, {label}", WIDTHS, timings, geometry.passes, run.seed)
+            costs = width_rows(f"{geometry.name}, {label}", WIDTHS, timings, geometry.passes)
             rows += (row | {"geometry": geometry.name, "system": label} for row in costs)
     return _table(rows, run, size, name, seconds=seconds, passes=size.passes)
 
@@ -336,8 +336,8 @@ def throughput(run: ThreadedRun, *, size: Size | None = None) -> pd.DataFrame:
             "sentences_per_second": len(texts) / median(m),
             "batch": batch,
             "threads": run.threads,
-            **ratio_of("ratio", m.seconds, times[f"compiled {m.name.split()[-1]}"].seconds, run.seed),
-            "agreement": same_share(outputs_of(m.outputs), outputs_of([alone])),
+            **ratio_of("ratio", m.seconds, times[f"compiled {m.name.split()[-1]}"].seconds),
+            "agreement": same_share(rows_of(m.outputs), list(alone)),
             "backend": backend,
         }
         for m, (backend, batch, _) in zip(timings, chosen.values(), strict=True)
@@ -347,11 +347,12 @@ def throughput(run: ThreadedRun, *, size: Size | None = None) -> pd.DataFrame:
 
 
 def _batch_system(label: str, worker: Worker, batch: int) -> System:
-    """CTranslate2 on all sentences in batches; its output is joined as by a `text_system`."""
+    """CTranslate2 on all sentences in batches; its output is that of a `text_system`."""
 
-    def timed(sources: Sequence[Source]) -> tuple[float, tuple[tuple[int, ...], ...]]:
-        seconds, outputs = worker.in_batches(sources[0], batch)
-        return seconds, (tuple(token for output in outputs for token in (*output, -1)),)
+    def timed(sources: Sequence[Source]) -> tuple[float, tuple[Any, ...]]:
+        (source,) = sources
+        seconds, outputs = worker.in_batches(source, batch)
+        return seconds, (tuple(outputs),)
 
     return System(label, lambda source: timed([source])[1][0], timed=timed)
 

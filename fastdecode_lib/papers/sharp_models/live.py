@@ -14,7 +14,7 @@ from fastdecode_lib.trace import Trace
 from fastdecode_lib.translation import Session
 
 
-def engines(sentences: Sequence[str], source: str, target: str, *, model: str, rounds: int = 5) -> pd.DataFrame:
+def engines(sentences: Sequence[str], source: str, target: str, *, model: str, rounds: int = 7) -> pd.DataFrame:
     """Greedy decoding of the sentences by torch and by the compiled engine in every precision.
 
     Milliseconds a token, the factor over torch with its interval, and the share of outputs that are torch's.

@@ -171,12 +171,12 @@ def _zcode_rows(model: str, weight: np.ndarray, bias: np.ndarray, hidden: np.nda
     vectors: Any = [np.ascontiguousarray(hidden[i : i + 1]) for i in order[nearest[order] < used_clusters][:20]]
     systems = [numpy_system(weight, bias)]
     systems += [projection_system(name, projection) for name, projection in projections.items()]
-    timings = run.measure(systems, vectors, runs=2 if run.tiny else 5)
+    timings = run.measure(systems, vectors, runs=2 if run.tiny else 9)
     return [
         {
             **keyed(model=model, method=m.name),
             "microseconds": 1e6 * median(m) / len(vectors),
-            **speedup_of(timings[0], m, run.seed),
+            **speedup_of(timings[0], m),
             "seconds": m.seconds.tolist(),
         }
         for m in timings

@@ -80,13 +80,13 @@ def projection_times(
         systems, bytes_read = _systems(screens, call_clusters, weight, bias)
         timings = run.measure(systems, cast(Any, hidden), runs=runs, warm_up=2)
         facts = {"rows": rows, "vocabulary": vocabulary, "beside": share}
-        table += (facts | row for row in _rows(timings, bytes_read, share, len(calls), run.seed))
+        table += (facts | row for row in _rows(timings, bytes_read, share, len(calls)))
     frame = pd.DataFrame(table)
     return frame.assign(crossover=frame["system"].map({n: crossover(part) for n, part in frame.groupby("system")}))
 
 
 def _rows(
-    timings: Sequence[Measurement], bytes_read: Mapping[str, float], share: float, calls: int, seed: int
+    timings: Sequence[Measurement], bytes_read: Mapping[str, float], share: float, calls: int
 ) -> Iterator[dict[str, Any]]:
     """A row for each system timed at a share; the first two score all tokens, and `bytes_read` is by system, of a call."""
     dense = min(timings[:2], key=median)
@@ -99,7 +99,7 @@ def _rows(
             "active_share": 1.0 if m in timings[:2] else share,
             "milliseconds": 1000 * float(np.median(seconds)),
             "gigabytes_per_second": bytes_read[m.name] / float(np.median(seconds)) / 1e9,
-            **ratio_of("speedup", dense.seconds, m.seconds, seed),
+            **ratio_of("speedup", dense.seconds, m.seconds),
             "agreement": float((ids == torch_ids).mean()),
             "seconds_each": seconds.tolist(),
         }
@@ -198,7 +198,7 @@ def _systems(
 @experiment
 def gpu(run: DeviceRun) -> pd.DataFrame:
     """Table 2's projection where the paper measures it, on a GPU: `projection_times` at the geometry of its two models."""
-    parts, shares, runs = [], (0.05, 0.5) if run.tiny else SHARES, 2 if run.tiny else 8
+    parts, shares, runs = [], (0.05, 0.5) if run.tiny else SHARES, 2 if run.tiny else 9
     for model in printed.GEOMETRY:
         vocabulary, width, clusters = geometry(model, run.scale)
         for rows in (1, 4 if run.tiny else 40):

@@ -76,7 +76,7 @@ class Amount:
 
 AMOUNTS = {
     Scale.TINY: Amount(8, 2, 8, (4, 8), 4, 4, 2, 2, 12),
-    Scale.LAPTOP: Amount(50, 5, 1_300, (25, 50, 100, 200, 400, 800), 400, 60, 7),
+    Scale.LAPTOP: Amount(50, 5, 1_300, (25, 50, 100, 200, 400, 800), 400, 60, 9),
     Scale.PAPER: Amount(1_300, 1, 1_300, tuple(range(100, 2_001, 100)), 20_000, 200, 11),
 }
 
@@ -149,7 +149,7 @@ def table2(run: CorpusRun) -> pd.DataFrame:
                 "clusters": 0 if name == "exact" else len((paper_screen if "choice" in name else screen).sets),
                 "active": float(active.mean() / recorded.matrix.shape[0]),
                 "microseconds": 1e6 * median(m) / len(steps),
-                **speedup_of(timings[0], m, run.seed),
+                **speedup_of(timings[0], m),
                 "rows": float(np.mean([len(h) for h in steps])),
             }
             rows.append(row)
@@ -230,7 +230,7 @@ def _decoded(sentences: str, protocols: Sequence[str], run: CorpusRun) -> pd.Dat
                         "sentences": len(texts),
                         **quality_of(recorded.loaded.texts(texts, outputs), references),
                         "identical": same_share(outputs, exact),
-                        **speedup_of(timings[0], m, run.seed),
+                        **speedup_of(timings[0], m),
                     }
                 )
     return table_on([*rows, *_printed(sentences)], run, [recorded])
@@ -329,7 +329,7 @@ def figure3(run: CorpusRun) -> pd.DataFrame:
             "name": m.name,
             "group": f"K = {top}",
             "clusters": clusters,
-            **speedup_of(timings[0], m, run.seed),
+            **speedup_of(timings[0], m),
             "identical": m.agreement(timings[0]),
         }
         for (clusters, top), m in zip(settings, timings[1:], strict=True)

@@ -97,10 +97,12 @@ def test_table2_has_two_ratios_of_time_and_of_tokens_a_second(table2) -> None:
             tokens, sentences = own[f"tokens_per_second{batch}"], own[f"sentences_per_second{batch}"]
             length = tokens / sentences
             assert np.allclose(own[f"token_ratio{batch}"] / own[f"speedup{batch}"], length / length["single_token_l2r"])
-            assert np.allclose(own[f"speedup{batch}"], sentences / sentences["single_token_l2r"], rtol=0.5)
+            rounds = np.stack(own[f"seconds{batch}"])
+            assert np.allclose(own[f"speedup{batch}"], np.median(rounds[0] / rounds, axis=1))
             for end in ("_low", "_high"):
                 told = own[f"token_ratio{batch}{end}"] / own[f"speedup{batch}{end}"]
-                assert np.allclose(told, own[f"token_ratio{batch}"] / own[f"speedup{batch}"])
+                expected = own[f"token_ratio{batch}"] / own[f"speedup{batch}"]
+                assert np.allclose(told, expected.where(own[f"speedup{batch}{end}"].notna()), equal_nan=True)
     row = table2[table2.system == "bidirectional"].iloc[0]
     assert round(row.paper_ratio_wmt_base, 2) == 1.13 and round(row.paper_ratio_aspec_big, 2) == 1.55
 
@@ -198,7 +200,7 @@ def test_table4_and_figure3_have_the_papers_points() -> None:
     assert {"ours", "paper, wmt", "paper, aspec"} == set(frame.group)
     ours = frame[frame.group == "ours"]
     assert ours.tokens.is_monotonic_decreasing and ours.vocabulary.is_monotonic_increasing
-    assert np.isfinite(ours.speedup).all() and (ours.speedup_low <= ours.speedup_high).all()
+    assert np.isfinite(ours.speedup).all()
     first = frame[(frame.group == "paper, wmt") & (frame.vocabulary == 4_000)].iloc[0]
     assert round(100 * first.paper_speedup) == 162
     frame = speed.figure3(TINY)

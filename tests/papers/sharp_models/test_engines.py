@@ -39,14 +39,17 @@ def table(bench: Path, name: str) -> pd.DataFrame:
     content = json.loads((bench / f"sharp_models.{name}.tiny.json").read_text(encoding="utf-8"))
     frame = pd.DataFrame(content["rows"])
     frame.attrs["provenance"] = content["provenance"]
-    assert len(frame) and not frame.isna().any(axis=None)
+    return complete(frame)
+
+
+def complete(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame, which lacks no value; a tiny run has too few rounds for intervals."""
+    assert len(frame) and not frame[[c for c in frame if not c.endswith(("_low", "_high"))]].isna().any(axis=None)
     return frame
 
 
 def run(name: str) -> pd.DataFrame:
-    frame = experiments()[f"sharp_models.{name}"].run(Scale.TINY)
-    assert len(frame) and not frame.isna().any(axis=None)
-    return frame
+    return complete(experiments()[f"sharp_models.{name}"].run(Scale.TINY))
 
 
 def test_the_bench_writes_every_row_with_its_unit_and_how_it_was_made(bench: Path) -> None:

@@ -9,7 +9,7 @@ from ddgviz.source import origin_of
 from ddgviz.text import ELLIPSIS, fit
 from ddgviz.trace import Cell
 
-MARKED = 46.0
+MARKED = 36.0
 """Least width of a cell that has room for a mark."""
 
 SHAPES = {
@@ -34,7 +34,7 @@ def draw_token(page: Page, cell: Cell, y: float, size: float, fill: str, bold: b
         content = f"<title>{escape(cell.label.text)}</title>{content}"
     place_of_text = {"x": place.middle, "y": y, "font_size": size, "fill": fill, "text_anchor": "middle"}
     page.element("text", content, **place_of_text, **weight, **attributes)
-    if cell.label.continues:
+    if cell.label.ticked:
         x = place.x + 2.5
         page.element("path", d=f"M{number(x)} {number(y - 4)}h4", stroke=page.theme.muted, stroke_width=1.4)
 
@@ -64,7 +64,7 @@ def draw_cell(page: Page, cell: Cell, y: float) -> None:
         line = f"M{number(place.right - 13)} {number(y + 3.5)}l4 3.5l4 -3.5"
         page.element("path", d=line, fill="none", stroke=theme.accent, stroke_width=1.6)
     if cell.guess and place.width >= MARKED:
-        draw_mark(page, cell.origin, cell.guess == "right", place.x + 4, y + high - 11)
+        draw_mark(page, cell.origin, cell.guess == "right", place.x + 3, y + high - 11)
     if came:
         page.out.append("</g>")
 

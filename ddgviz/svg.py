@@ -2,19 +2,19 @@
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from ddgviz import layout, words
-from ddgviz.cells import draw_box, draw_mark, draw_token
+from ddgviz.cells import MARKED, draw_box, draw_mark, draw_token
 from ddgviz.drawing import LEFT, MARGIN, Page, escape, number
 from ddgviz.graph import edges, kind, layers, meaning, pills
 from ddgviz.layout import Column
 from ddgviz.schema import fail
 from ddgviz.text import fit, width
 from ddgviz.theme import FONT, theme_named
-from ddgviz.trace import TraceModel, read
+from ddgviz.trace import Cell, Node, TraceModel, read
 from ddgviz.views import active_sets, grid, lattice
 
 MAX_CELLS = 20_000
@@ -258,15 +258,13 @@ def _grid_legend(page: Page) -> list[Entry]:
     if any(cell.moved for cell in cells):
         line = {"d": "M4 -7l4 3.5l4 -3.5", "fill": "none", "stroke": theme.accent, "stroke_width": 1.6}
         items.append(("draft replaced", lambda: page.element("path", **line)))
-    marked = [cell for cell in cells if cell.guess]
+    marked = [cell for cell in cells if cell.guess and page.placed[cell.column].width >= MARKED]
     for origin in sorted({cell.origin for cell in marked}):
         items.append((words.origin_legend(origin), partial(draw_mark, page, origin, False, 4, -9)))
     if marked:
         first = min(cell.origin for cell in marked)
         items.append(("filled: the pass kept the draft", lambda: draw_mark(page, first, True, 4, -9)))
-    if any(cell.label.continues for cell in cells):
-        tick = {"d": "M5 -5h6", "stroke": theme.muted, "stroke_width": 1.6}
-        items.append(("continues the word", lambda: page.element("path", **tick)))
+    items += _tick_legend(page, cells)
     if any(block.end_column - block.column > 1 for block in model.blocks()):
         frame = {"x": -2, "y": -13, "width": 20, "height": 16, "rx": 5, "fill": "none", "stroke": theme.muted}
         items.append(("computed together", lambda: page.element("rect", **frame, stroke_opacity=0.55)))
@@ -286,4 +284,10 @@ def _lattice_legend(page: Page) -> list[Entry]:
     if any(node.finished and not node.best for node in nodes):
         edge = {"x": 0.5, "y": -11.5, "width": 15, "height": 13, "rx": 4, "fill": "none", "stroke": theme.muted}
         items.append(("finished, scored by length", lambda: page.element("rect", **edge)))
-    return items
+    return items + _tick_legend(page, nodes)
+
+
+def _tick_legend(page: Page, drawn: Sequence[Cell | Node]) -> list[Entry]:
+    tick = {"d": "M5 -5h6", "stroke": page.theme.muted, "stroke_width": 1.6}
+    ticked = any(item.label.ticked for item in drawn)
+    return [("continues the word", lambda: page.element("path", **tick))] if ticked else []

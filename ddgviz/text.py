@@ -57,6 +57,11 @@ class Label:
     text: str
     continues: bool
 
+    @property
+    def ticked(self) -> bool:
+        """Whether a tick says that it continues a word: a hyphen, an apostrophe or a bracket at its front says so itself."""
+        return self.continues and self.text[:1].isalnum()
+
 
 def _within(code: int, ranges: tuple[tuple[int, int], ...]) -> bool:
     return any(low <= code <= high for low, high in ranges)

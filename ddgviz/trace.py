@@ -456,6 +456,12 @@ def read(source: Any) -> TraceModel:
 def _load(source: Any) -> Any:
     if hasattr(source, "a") and hasattr(source, "b"):
         raise fail("One trace is drawn", "a comparison of two", "Pass its a or its b, or the trace of either.")
+    if (
+        isinstance(source, list)
+        and source
+        and all(hasattr(item, "trace") or hasattr(item, "to_dict") for item in source)
+    ):
+        raise fail("One trace is drawn", f"a list of {len(source)}", "Pass one of them, such as the first, [0].")
     source = getattr(source, "trace", source)
     if hasattr(source, "to_dict"):
         source = source.to_dict()

@@ -44,6 +44,7 @@ _OPTIONS = {
     ("jacobi", "block"): "one block of {}",
     ("window", "width"): "{} wide",
     ("window", "size"): "{} wide",
+    ("auto", "width"): "{} wide at most",
     ("beam", "size"): "{} hypotheses",
     ("beam", "width"): "{} hypotheses",
 }
@@ -191,13 +192,13 @@ def spoken(model: TraceModel, rows: range, tokens: Iterable[int] | None = None) 
     dict
         ``title, headline, subtitle, comparison, beyond, nothing``; ``passes``: by row, its caption and the progress after it;
         ``meanings``: of edges, by kind; ``shares``: the share of the vocabulary, by number of tokens scored; ``origins``: texts
-        of the legend and of a tip, by name; ``labels``: text of a token, and whether it continues a word, by token;
+        of the legend and of a tip, by name; ``labels``: text of a token, and whether a tick marks it, by token;
         ``clusters``: size and words, by number; ``edges``: source, target and strength of the measured ones that are drawn;
         and, if drafts come from the source, ``source``: see `ddgviz.source`.
     """
     spelled = {token: model.label(token) for token in (model.pieces if tokens is None else tokens)}
     scored = {n for row in rows for n in model.iterations[row].num_active if n is not None} if model.grouped else set()
-    labels = {str(token): [label.text, label.continues] for token, label in spelled.items()}
+    labels = {str(token): [label.text, label.ticked] for token, label in spelled.items()}
     passes = {str(row): [caption(model, row), progress(model, row + 1)] for row in rows}
     return {
         "title": title(model),

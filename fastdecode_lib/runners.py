@@ -32,7 +32,7 @@ NARROW = {"window": 3}
 
 WEIGHED_WIDTHS = (1, 2, 3, 4, 5, 8)
 """Widths of `Runner.weigh`."""
-FEWEST, MOST, SECONDS = 5, 50, 1.0
+FEWEST, MOST, SECONDS = 9, 50, 1.0
 """Rounds of `Runner.weigh`, and the seconds after which the fewest are enough."""
 
 Direction = tuple[str | None, str | None]

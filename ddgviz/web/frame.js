@@ -145,6 +145,7 @@ function marksLegend(model, guesses) {
 }
 
 export function writeLegend(legend, model, { kinds, moved, continues, open, guesses }, graph, differ) {
+  const word = [continues, "continues the word", path("M5 8h7")];
   const filled = { fill: TEAL, stroke: "none", "fill-opacity": 0.2 };
   const grid = () => [
     [kinds.has("settled"), "settled", swatch(filled)],
@@ -153,13 +154,13 @@ export function writeLegend(legend, model, { kinds, moved, continues, open, gues
     [kinds.has("masked"), open ? "open" : "masked again", path("M1 6l5 -5M1 10l9 -9M17 9l-5 5M17 5l-9 9")],
     [moved, "draft replaced", path("M5 6l4 3.5l4 -3.5", ACCENT)],
     ...marksLegend(model, guesses),
-    [continues, "continues the word", path("M5 8h7")],
+    word,
     [blocks(model).some((block) => block.end_column - block.column > 1), "computed together",
       swatch({ x: -1, y: 0, width: 20, height: 15, "stroke-opacity": 0.55 })],
     [edges(model, model.rows.length, graph).length > 0, model.meanings[edgeKind(model, graph)], path("M-2 13C2 2 16 2 20 13", TEAL)],
   ];
   const entries = [
-    ...(model.beam ? laneLegend(model) : grid()),
+    ...(model.beam ? [...laneLegend(model), word] : grid()),
     [differ, "differs from the other run", path("M4 6h10m-10 4h10m-2.5 -6.5l-5 9", ACCENT)],
   ];
   legend.replaceChildren(

@@ -5,7 +5,6 @@ import { blocks, cell, lattice, picks, probabilityText } from "./model.js";
 
 const ELLIPSIS = "…";
 const KEPT = 20000;
-const MARKED = 46;
 const DASH = [2.5, 3];
 const cut = new Map();
 const marks = new Map();
@@ -129,14 +128,16 @@ function drawCell(context, state, item, place, y) {
   words(context, state, item, { place, baseline, bold: item.kind === "new", settled });
   if (known) small(context, state, probabilityText(item.probability), x + width / 2, y + 0.75 * geo.pitch, item.kind === "new");
   if (item.moved) chevron(context, colors, x + width, y);
-  if (item.guess && width >= MARKED) mark(context, colors, item, x + 4, y + high - 11);
+  if (marked(geo, item, width)) mark(context, colors, item, x + 3, y + high - 11);
 }
+
+const marked = (geo, item, width) => item.guess && width >= (geo.quiet ? 46 : 36);
 
 function words(context, { colors, geo }, item, { place, baseline, bold, settled }) {
   useFont(context, colors, 12.5 * geo.type, { bold, italic: !settled });
   context.fillStyle = settled ? colors.ink : colors.muted;
   // beside a mark, a token that the column was made for still fits: its padding is 16, of which the tightest type leaves 12
-  const aside = geo.quiet && item.guess && place.width >= MARKED ? 7 : 0;
+  const aside = geo.quiet && marked(geo, item, place.width) ? 7 : 0;
   const text = item.token < 0 ? "·" : fitted(context, item.text, place.width - (aside ? 12 : 8));
   context.fillText(text, place.middle + aside / 2, baseline);
   if (!item.continues) return;

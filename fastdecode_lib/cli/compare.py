@@ -51,7 +51,7 @@ def _compare(options: argparse.Namespace) -> int:
     rows = frame.to_dict("records")
     print_table(rows)
     record = frame.attrs["provenance"]
-    interval = " with a 95% bootstrap interval" if frame["speedup_low"].notna().any() else ""
+    interval = " with a 95% interval" if frame["speedup_low"].notna().any() else ""
     baseline_dtype = ", hf in float32" if "hf" in options.baseline and record["dtype"] in ("int16", "int8") else ""
     plainest = registry.usual(model.network)
     print(

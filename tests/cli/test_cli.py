@@ -293,9 +293,9 @@ def test_compare(capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp
     reference = write_lines(tmp_path / "de.txt", [*SENTENCES["de"][:3], "", ""])
     out = tmp_path / "out.json"
     decoders = [part for name in DECODERS for part in ("--decoder", name)]
-    common = ("compare", *model, "--source", source, *DIRECTION, "--dtype", "float64", "--runs", "3", *decoders)
+    common = ("compare", *model, "--source", source, *DIRECTION, "--dtype", "float64", "--runs", "6", *decoders)
     printed = succeed(capsys, *common, "--reference", reference, "--json", out)
-    assert all(name in printed for name in DECODERS) and "3 sentences, 3 rounds" in printed
+    assert all(name in printed for name in DECODERS) and "3 sentences, 6 rounds" in printed
     content = table(out)
     rows = {row["name"]: row for row in content["rows"]}
     assert list(rows) == list(DECODERS), "names exactly as typed, in order"
@@ -310,7 +310,7 @@ def test_compare(capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp
     about = content["provenance"]
     assert about["sentences"] == 3 and about["direction"] == "en-de" and about["dtype"] == "float64"
     assert about["bleu"].startswith("nrefs:1") and about["raw_seconds"].keys() == rows.keys()
-    assert all(len(times) == 3 for times in about["raw_seconds"].values())
+    assert all(len(times) == 6 for times in about["raw_seconds"].values())
     succeed(capsys, *common, "--json", out)
     assert all(row["bleu"] is None and row["chrf"] is None for row in table(out)["rows"])
 

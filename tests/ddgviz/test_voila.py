@@ -116,7 +116,9 @@ def test_the_app_weighs_widths_and_projections(open_page: Any) -> None:
     page.wait_for_function(
         "[...document.querySelectorAll('.ddg-verdict')].some(e => e.textContent.includes(', exact: '))"
     )
-    assert page.get_by_text("cluster 1").first.is_visible(), "active sets stand below the passes"
+    projection.select_option(index=2)
+    clusters = page.locator("text=/^cluster \\d+$/ >> visible=true")  # active sets stand below the passes
+    clusters.first.wait_for(timeout=20_000)
     page.get_by_label("To", exact=True).last.select_option("French")
     page.get_by_text("” · English → French").wait_for(timeout=60_000)
     page.locator(".ddg-token:visible", has_text="enfants").first.wait_for()

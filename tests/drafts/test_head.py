@@ -405,7 +405,7 @@ def test_the_command(model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "\nen-de: 1." in said and "\ntokens_per_pass: " not in said, "one row for each direction"
     assert "of 30 translations" in said and str(out) in said
     assert announced.startswith(
-        "fastdecode: translations of 80 sentences, then up to 1 training updates; a stopped run goes on"
+        "fastdecode: translations of 80 sentences, then training, 1 updates at most; a stopped run goes on"
     )
     assert json.loads((tmp_path / "head.json").read_text())["provenance"]["fingerprint"] == model.checkpoint.fingerprint
     assert cli.main(["translate", "Hello.", "--to", "de", "--decoder", f"window:draft=head,head={out}"]) == 0

@@ -349,7 +349,7 @@ def _interleaved(calls: Mapping[K, Any], repeats: int, block: int = 1) -> dict[K
     ----------
     repeats : int
         Repetitions of each call, in rounds of `block` without another call between them: a call of microseconds would otherwise
-        be timed with caches filled by another call's weights or by garbage collection.
+        be timed with caches filled by another call's weights or by garbage collection. A block of over `referee.TURN` is divided.
     """
     block = max(1, min(block, repeats // 3))
     systems = [

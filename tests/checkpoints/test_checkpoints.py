@@ -211,6 +211,24 @@ def test_values_that_are_not_finite(broken_marian: Path, name: str, value: float
     refused(broken_marian, name, "not finite", "use an earlier one")
 
 
+def test_an_optional_tensor_may_have_another_name(broken_marian: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A family may store what a checkpoint may lack under a name of its own: it is read, and is none too many."""
+    vocabulary = load(str(broken_marian), device="cpu").network.outputs[0].vocabulary
+    bias = torch.arange(vocabulary, dtype=torch.float32)[None]
+
+    def rename(tensors: dict[str, torch.Tensor]) -> None:
+        tensors.pop("final_logits_bias", None)
+        tensors["another.bias"] = bias
+
+    change_tensors(broken_marian, rename)
+    refused(broken_marian, "another.bias")
+    named = Architecture.stored_as
+    own = {"final_logits_bias": ("another.bias",)}
+    monkeypatch.setattr(Architecture, "stored_as", lambda self, name: own.get(name) or named(self, name))
+    found = load(str(broken_marian), device="cpu").checkpoint.arrays()["final_logits_bias"]
+    assert (found == bias[0].numpy()).all()
+
+
 def test_weights_stored_in_half_precision(broken_marian: Path) -> None:
     """They are computed in float32 unless asked otherwise; where float16 overflows, it says so."""
     stored = {name: tensor.clone() for name, tensor in load_file(broken_marian / "model.safetensors").items()}

@@ -13,8 +13,9 @@ import sacrebleu
 import torch
 
 from fastdecode_lib import compare, load
-from fastdecode_lib.core import Constraints, Source, Usage
+from fastdecode_lib.core import Constraints, Measurement, Source, Usage
 from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.measuring import comparing
 from fastdecode_lib.measuring.baselines import baseline, until_end
 from fastdecode_lib.measuring.comparing import COLUMNS, decoder_system
 from fastdecode_lib.measuring.provenance import provenance
@@ -255,6 +256,29 @@ def test_a_ratio_is_noisy_if_its_interval_is_wide() -> None:
         ratio_of("x", a, b) for a, b in ((quiet, quiet), (loud, quiet), (quiet, loud), (loud, loud), (brief, brief))
     ]
     assert [bool(noisy(*ratio.values())) for ratio in ratios] == [False, True, True, False, False]
+
+
+def test_a_margin_is_noted_in_the_row_it_belongs_to(marian: TranslationModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def changed(systems: Any, sources: Any, **_: Any) -> list[Measurement]:
+        """All systems have one output, those with a projection another."""
+        return [Measurement(s.name, np.ones(6), tuple((int("+" in s.name),) for _ in sources)) for s in systems]
+
+    monkeypatch.setattr(comparing, "measure", changed)
+    monkeypatch.setattr(comparing, "largest_margin", lambda _, other, __: asked.append(other.projection_name) or 0.5)
+    limits: dict[str, Any] = {"source": "en", "target": "de", "progress": False}
+    frame = compare(
+        marian,
+        "Hello.",
+        decoders="window:width=3",
+        projections=["exact", "quantised", "svd:full=40,window=4"],
+        **limits,
+    )
+    notes = dict(zip(frame["name"], frame["note"], strict=True))
+    assert asked == ["quantised"] and {name: note for name, note in notes.items() if note} == {
+        "window:width=3+quantised": "differs where the top-2 margin is at most 5.0e-01"
+    }
 
 
 def test_a_lossy_system_shows(marian: TranslationModel) -> None:

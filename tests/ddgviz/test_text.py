@@ -35,6 +35,12 @@ def test_the_end_is_named() -> None:
     assert label("</s>", is_end=True) == Label("‹end›", False)
 
 
+def test_a_hyphen_says_itself_that_it_continues_a_word() -> None:
+    labels = [label(piece) for piece in ("ft", "-vous", "'s", "▁Die", "<unk>")]
+    assert [item.ticked for item in labels] == [True, False, False, False, False]
+    assert labels[1].continues and join([label("▁Pouvez"), labels[1]]) == "Pouvez-vous"
+
+
 @given(st.text())
 def test_nothing_hidden_remains(text: str) -> None:
     assert not any(character in visible(text) for character in "\u202e\u2066\u200b\ufeff\x00\n\u2028")

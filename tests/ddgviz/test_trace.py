@@ -185,6 +185,11 @@ BAD: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
 ]
 
 
+def test_one_of_several_is_to_be_chosen(small: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"One trace is drawn, got 'a list of 2'\. Pass one of them"):
+        read([Holder(small), Holder(small)])
+
+
 @pytest.mark.parametrize(("damage", "message"), BAD)
 def test_damage_is_named_shown_and_answered(
     small: dict[str, Any], damage: Callable[[dict[str, Any]], Any], message: str

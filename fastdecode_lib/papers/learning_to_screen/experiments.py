@@ -7,6 +7,7 @@ from fastdecode_lib.papers.learning_to_screen import outputs, tables
 from fastdecode_lib.papers.learning_to_screen.conclusion import CITATION, CONCLUSION
 from fastdecode_lib.papers.learning_to_screen.printed import FIGURE_9
 from fastdecode_lib.papers.reading import measured_rows
+from fastdecode_lib.papers.run import Table
 
 MODEL = Column("set", "model")
 PRECISE = columns(Column("name", "model, method"), "p_at_1:2 paper_p_at_1 p_at_5:2 paper_p_at_5 speedup paper_speedup")
@@ -17,6 +18,12 @@ def precision_chart(at: int, model: str) -> Chart:
     return Chart(
         "speedup", f"p_at_{at}", group="method", log_x=True, x_title="speedup over numpy", y_title=f"P@{at}, {model}"
     )
+
+
+def precision_figure(table: Table, number: int, at: int, model: str) -> Experiment:
+    """A figure of the paper that is such a chart alone."""
+    title = f"Figure {number}: precision at {at} against speedup, {model}"
+    return Experiment(table, title, chart=precision_chart(at, model))
 
 
 EXPERIMENTS = (
@@ -50,19 +57,9 @@ EXPERIMENTS = (
         "knob is at an end of the range searched. Methods that the paper does not have are held to the precisions of its L2S. "
         "Settings, rows scored, bytes and the speed over our own exact kernel are in the raw file.",
     ),
-    Experiment(
-        tables.figure2,
-        "Figure 2: precision at 1 against speedup, large language model",
-        chart=precision_chart(1, "large language model"),
-    ),
-    Experiment(
-        tables.figure3,
-        "Figure 3: precision at 1 against speedup, small language model",
-        chart=precision_chart(1, "small language model"),
-    ),
-    Experiment(
-        tables.figure4, "Figure 4: precision at 1 against speedup, translation", chart=precision_chart(1, "translation")
-    ),
+    precision_figure(tables.figure2, 2, 1, "large language model"),
+    precision_figure(tables.figure3, 3, 1, "small language model"),
+    precision_figure(tables.figure4, 4, 1, "translation"),
     Experiment(
         outputs.table3,
         "Table 3: quality and speed of translations",
@@ -75,7 +72,8 @@ EXPERIMENTS = (
         ),
         note="Speedups over our exact kernel. A setting is the one that does least work of those with the precisions of table 2 on "
         "dev. A beam of 5 asks for the ten best, where those precisions are of five: so fewer outputs are the same. "
-        "Greedy decoding of the second loses 5.6 BLEU by FGD: where its graph misses the right token, some outputs run on.",
+        "Greedy decoding of the second loses 5.6 BLEU by FGD, but 0.7 chrF, and keeps 94% of the outputs: the loss lies in few "
+        "outputs, which must run on.",
     ),
     Experiment(
         tables.table4,
@@ -87,19 +85,9 @@ EXPERIMENTS = (
         note="The budget, 250, binds in every row; with more clusters the same number of words is better chosen. Times are 26 to "
         "38 times as fast as numpy's. The paper varies the budget with the number, until times are alike.",
     ),
-    Experiment(
-        tables.figure5,
-        "Figure 5: precision at 5 against speedup, large language model",
-        chart=precision_chart(5, "large language model"),
-    ),
-    Experiment(
-        tables.figure6,
-        "Figure 6: precision at 5 against speedup, small language model",
-        chart=precision_chart(5, "small language model"),
-    ),
-    Experiment(
-        tables.figure7, "Figure 7: precision at 5 against speedup, translation", chart=precision_chart(5, "translation")
-    ),
+    precision_figure(tables.figure5, 5, 5, "large language model"),
+    precision_figure(tables.figure6, 6, 5, "small language model"),
+    precision_figure(tables.figure7, 7, 5, "translation"),
     Experiment(
         tables.table5,
         "Table 5: learned screens beside spherical k-means",

@@ -114,8 +114,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "start_up": start_up(scale, **settings),
     }
     command = command_of("cpu", arguments)
-    texts, _ = throughput_sentences(CorpusRun(scale, data=options.data), GENERATED if not options.tiny else 8)
-    generate_rows = over_generate(model_settings["model"], texts, 1 if options.tiny else 9, options.seed)
+    number, rounds = (8, 1) if options.tiny else (32, 6) if options.quick else (GENERATED, 9)
+    texts, _ = throughput_sentences(CorpusRun(scale, data=options.data), number)
+    generate_rows = over_generate(model_settings["model"], texts, rounds, options.seed)
     report([*rows_of(frames), *generate_rows], command, options, scale=str(scale))
     for table, frame in frames.items() if options.results else ():
         provenance = frame.attrs["provenance"] | {"command": command, "scale": str(scale)}

@@ -324,7 +324,7 @@ def fastest(frame: pd.DataFrame, method: str, at_1: float, at_5: float, **fixed:
         return None
     good = rows[(rows["dev_p_at_1"] >= at_1) & (rows["dev_p_at_5"] >= at_5)]
     if len(good):
-        return good.loc[good["microseconds"].idxmin()]
+        return good.loc[good["speedup"].idxmax()]
     return rows.loc[(rows["dev_p_at_1"] + rows["dev_p_at_5"]).idxmax()]
 
 

@@ -36,7 +36,7 @@ class Record:
     made_with : str
         Version and commit of fastdecode, and the recipe if the command has changed since.
     hours : float or None
-        Hours of training on one core; None if they were not recorded.
+        Hours of training, on the GPU that `made_with` names or on one core; None if they were not recorded.
     scores : dict
         Scores on the dev and the test split.
     results : list of str

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from fastdecode_lib.checkpoints.weights import BUNDLED, HERE, read_manifest
+from fastdecode_lib.checkpoints.weights import BUNDLED, HERE, NOT_SHIPPED, read_manifest
 from fastdecode_lib.papers.catalogue import papers
 from fastdecode_lib.papers.experiment import Chart, Column, Conclusion, Experiment, Paper
 from fastdecode_lib.papers.headlines import BEYOND, HEADLINES, SECOND, measured
 from fastdecode_lib.papers.outcomes import NoResult, committed, result_name
 from fastdecode_lib.papers.reading import ENDS, MARK, absent, gaps, processors, selected, texts
+from fastdecode_lib.papers.shared.training_curves import committed_history
 
 FOLDER = Path("docs") / "results"
 CHARTS = "charts"
@@ -239,13 +240,44 @@ def _differences(paper: Paper, conclusion: Conclusion, missing: list[str]) -> li
     return blocks
 
 
+def learned() -> str:
+    """The table of how far every shipped translation model was trained: its score on dev half-way and at the end."""
+    rows = []
+    for record in read_manifest():
+        history = [] if record.where == NOT_SHIPPED else committed_history(record.name)
+        scores = {entry["update"]: entry["dev_chrf"] for entry in history if "dev_chrf" in entry}
+        if not scores:
+            continue
+        updates = sorted(scores)
+        half = min(updates, key=lambda update: abs(2 * update - updates[-1]))
+        row = {"system": f"`{record.name}`", "updates": updates[-1], "hours": record.hours}
+        device = record.made_with.partition("NVIDIA ")[2].split()
+        row |= {"device": device[0] if device else "one core", "half": f"{scores[half]:.1f} ({half:,})"}
+        rows.append(row | {"end": scores[updates[-1]], "bleu": record.scores["test"][0]["bleu"]})
+    return markdown(
+        pd.DataFrame(rows).sort_values("end", ascending=False),
+        "system",
+        Column("updates", digits=0),
+        Column("hours", digits=2),
+        Column("device", "on"),
+        Column("half", "chrF on dev half-way (update)"),
+        Column("end", "at the end", 1),
+        Column("bleu", "BLEU on test", 1),
+    )
+
+
 def first_pages() -> dict[Path, str]:
-    """README.md and docs/index.md of the current folder, with their tables from the results."""
+    """README.md, docs/index.md and docs/results/models.md of the current folder, with their tables from the results."""
     tables = {Path("README.md"): headlines("docs/results/", readme=True), FOLDER.parent / "index.md": choices()}
+    tables[FOLDER / "models.md"] = learned()
     return {path: with_table(path.read_text(encoding="utf-8"), table) for path, table in tables.items()}
 
 
 def with_table(text: str, table: str) -> str:
     """A page with the table between its marks replaced."""
+    if BEGIN not in text or END not in text:
+        raise ValueError(
+            f"A page needs the marks of its table: got none of {BEGIN!r} and {END!r}. Put them where it goes."
+        )
     before, _, after = text.partition(BEGIN)
     return f"{before}{BEGIN}\n{table}\n{END}{after.partition(END)[2]}"

@@ -468,6 +468,11 @@ def test_the_pages_say_what_the_results_say(monkeypatch):
         assert path.read_text(encoding="utf-8") == text and page.BEGIN in text, "run fastdecode figures --pages"
 
 
+def test_a_page_without_marks_is_left_alone():
+    with pytest.raises(ValueError, match="needs the marks of its table"):
+        page.with_table(f"before {page.BEGIN} after", "| a |")
+
+
 def test_charts_are_drawn_from_the_results():
     pinned = re.search(r"^plotly==(.*)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
     if pinned is None or plotly.__version__ != pinned[1]:

@@ -1,12 +1,12 @@
 """How the systems of a paper learned: their scores on the dev split during training."""
 
-import json
 from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
 from fastdecode_lib.papers.outcomes import NoResult, untrained
 from fastdecode_lib.papers.run import gap
+from fastdecode_lib.store import read_json
 from fastdecode_lib.training.presets import PRESETS, Recipe
 
 
@@ -19,11 +19,16 @@ def history_of(preset: str) -> list[dict[str, Any]]:
         If there are none.
     """
     best = PRESETS[preset].trained()
-    committed: Any = resources.files("fastdecode_lib") / "results" / f"{preset}.history.laptop.json"
-    path = best.parent / "history.json" if best else committed
-    if not path.is_file():
+    history: list[dict[str, Any]] = read_json(best.parent / "history.json", list) if best else committed_history(preset)
+    if not history:
         raise untrained(preset)
-    history: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return history
+
+
+def committed_history(preset: str) -> list[dict[str, Any]]:
+    """Evaluations during the training of the weights that are shipped; an empty list if none are committed."""
+    path: Any = resources.files("fastdecode_lib") / "results" / f"{preset}.history.laptop.json"
+    history: list[dict[str, Any]] = read_json(path, list) if path.is_file() else []
     return history
 
 

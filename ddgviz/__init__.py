@@ -13,31 +13,6 @@ from ddgviz.schema import optional
 from ddgviz.svg import svg
 from ddgviz.trace import read
 
-__all__ = [
-    "Picture",
-    "Rating",
-    "animated_svg",
-    "compare",
-    "curves",
-    "explore",
-    "frontier",
-    "gif",
-    "link",
-    "race",
-    "rate",
-    "read",
-    "record",
-    "save",
-    "save_chart",
-    "show",
-    "speed_accuracy",
-    "svg",
-    "tikz",
-    "to_networkx",
-    "together",
-    "tour",
-]
-
 _LATER = {
     "Picture": "ddgviz.widget",
     "show": "ddgviz.widget",
@@ -56,6 +31,8 @@ _LATER = {
     "gif": "ddgviz.animation",
     "save_chart": "ddgviz.figures",
 }
+
+__all__ = [*_LATER, "link", "read", "record", "save", "svg", "to_networkx"]
 
 
 def __getattr__(name: str) -> Any:

@@ -41,25 +41,9 @@ def find_browser() -> str:
     return browser
 
 
-def convert(svg: str, kinds: tuple[str, ...]) -> dict[str, bytes]:
-    """The drawing in other formats, from one start of the browser.
-
-    Parameters
-    ----------
-    svg : str
-        A document of `ddgviz.svg`.
-    kinds : tuple of {"pdf", "png"}
-
-    Returns
-    -------
-    dict of str to bytes
-    """
-    return dict(zip(kinds, _draw([(svg, kind, _SCALE) for kind in kinds]), strict=True))
-
-
-def png(svg: str) -> bytes:
-    """The drawing as a PNG with two pixels for each of its own in both directions."""
-    return convert(svg, ("png",))["png"]
+def convert(svg: str, kind: str) -> bytes:
+    """The drawing as a file of a kind, "pdf", or "png" with two pixels for each of its own in both directions."""
+    return _draw([(svg, kind, _SCALE)])[0]
 
 
 def pngs(svgs: Sequence[str], scale: float) -> list[bytes]:

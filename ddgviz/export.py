@@ -87,8 +87,7 @@ def _content(trace: Any, suffix: str, theme: str, window: Window | None, animate
         return drawing.encode()
     from ddgviz.browser import convert
 
-    kind = suffix.removeprefix(".")
-    return convert(drawing, (kind,))[kind]
+    return convert(drawing, suffix.removeprefix("."))
 
 
 def _graph(trace: Any, suffix: str) -> str:

@@ -10,10 +10,9 @@ import traitlets
 
 from ddgviz.schema import fail
 from ddgviz.text import visible
-from ddgviz.theme import DARK, FONT, LIGHT, Theme
+from ddgviz.theme import DARK, FONT, LIGHT
 
 _HERE = Path(__file__).parent
-_COLORS = ("paper", "ink", "muted", "line", "settled", "accent")
 _ONE_BY_ONE = r"\u2e80-\ua4cf\uf900-\ufaff\uff00-\uffef\U00020000-\U0003fffd"
 _PUNCTUATION = r"!-/:-@\[-`{-~\u00a1-\u00bf\u2010-\u205e"
 _WORD = re.compile(rf"(?:[{_ONE_BY_ONE}]|[^\s{_PUNCTUATION}{_ONE_BY_ONE}]+|.)\s*", re.DOTALL)
@@ -48,14 +47,10 @@ class Study(Protocol):
 
 def _styles() -> str:
     """Styles, light or dark as JupyterLab, Voilà or else the reader's system is."""
-
-    def colors(theme: Theme) -> str:
-        return "".join(f"--ddg-{name}:{getattr(theme, name)};" for name in _COLORS) + f"color-scheme:{theme.scheme};"
-
     return f"""
-.ddg-rating{{--ddg-font:{FONT};{colors(LIGHT)}}}
-[data-jp-theme-light="false"] .ddg-rating{{{colors(DARK)}}}
-@media (prefers-color-scheme:dark){{body:not([data-jp-theme-light]) .ddg-rating{{{colors(DARK)}}}}}
+.ddg-rating{{--ddg-font:{FONT};{LIGHT.variables}}}
+[data-jp-theme-light="false"] .ddg-rating{{{DARK.variables}}}
+@media (prefers-color-scheme:dark){{body:not([data-jp-theme-light]) .ddg-rating{{{DARK.variables}}}}}
 {(_HERE / "rating.css").read_text(encoding="utf-8")}"""
 
 

@@ -7,39 +7,15 @@ WORD_START = "▁"
 END = "‹end›"
 ELLIPSIS = "…"
 
-_HIDDEN = (
-    (0x0000, 0x001F),
-    (0x007F, 0x009F),
-    (0x00AD, 0x00AD),
-    (0x034F, 0x034F),
-    (0x061C, 0x061C),
-    (0x115F, 0x1160),
-    (0x17B4, 0x17B5),
-    (0x180B, 0x180F),
-    (0x200B, 0x200F),
-    (0x2028, 0x202E),
-    (0x2060, 0x206F),
-    (0x3164, 0x3164),
-    (0xD800, 0xDFFF),
-    (0xFEFF, 0xFEFF),
-    (0xFFA0, 0xFFA0),
-    (0xFFF0, 0xFFFB),
-    (0xFFFE, 0xFFFF),
-    (0x1D173, 0x1D17A),
-    (0xE0000, 0xE0FFF),
+_HIDDEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
+    "\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-_ANY_HIDDEN = re.compile("[" + "".join(f"{chr(low)}-{chr(high)}" for low, high in _HIDDEN) + "]")
-_JOINERS = (0x200C, 0x200D)
-_NO_WIDTH = ((0x0300, 0x036F), (0x0591, 0x05C7), (0x064B, 0x065F), (0x200C, 0x200D), (0xFE00, 0xFE0F))
-_WIDE = (
-    (0x1100, 0x115E),
-    (0x2E80, 0xA4CF),
-    (0xAC00, 0xD7A3),
-    (0xF900, 0xFAFF),
-    (0xFE30, 0xFE4F),
-    (0xFF00, 0xFF60),
-    (0x1F300, 0x1FAFF),
-    (0x20000, 0x3FFFD),
+_JOINERS = "\u200c\u200d"
+_NO_WIDTH = re.compile("[\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u200c\u200d\ufe00-\ufe0f]")
+_WIDE = re.compile(
+    "[\u1100-\u115e\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\U0001f300-\U0001faff"
+    "\U00020000-\U0003fffd]"
 )
 _EM = (
     (" ijlI.,:;'|!()[]‹›’‘·", 0.3),
@@ -63,31 +39,23 @@ class Label:
         return self.continues and self.text[:1].isalnum()
 
 
-def _within(code: int, ranges: tuple[tuple[int, int], ...]) -> bool:
-    return any(low <= code <= high for low, high in ranges)
-
-
 def visible(text: str, keep: str = "") -> str:
     """Replace control, bidirectional and zero-width characters by escapes such as ``⟨U+202E⟩``, but for those in `keep`.
 
     Joiners stay between two characters of emoji or of scripts beyond the European alphabets.
     """
-    if not _ANY_HIDDEN.search(text):
-        return text
-    codes = [ord(character) for character in text]
-    characters = []
-    for index, code in enumerate(codes):
-        if not _within(code, _HIDDEN) or text[index] in keep or _joins(codes, index):
-            characters.append(text[index])
-        else:
-            characters.append(f"⟨U+{code:04X}⟩")
-    return "".join(characters)
+
+    def escaped(found: re.Match[str]) -> str:
+        character = found[0]
+        stays = character in keep or (character in _JOINERS and _joins(text, found.start()))
+        return character if stays else f"⟨U+{ord(character):04X}⟩"
+
+    return _HIDDEN.sub(escaped, text)
 
 
-def _joins(codes: list[int], index: int) -> bool:
-    if codes[index] not in _JOINERS or index == 0 or index + 1 == len(codes):
-        return False
-    return all(code >= 0x0590 and not _within(code, _HIDDEN) for code in (codes[index - 1], codes[index + 1]))
+def _joins(text: str, place: int) -> bool:
+    beside = text[place - 1 : place] + text[place + 1 : place + 2]
+    return len(beside) == 2 and all(ord(character) >= 0x0590 and not _HIDDEN.match(character) for character in beside)
 
 
 def label(piece: str, is_end: bool = False) -> Label:
@@ -135,9 +103,9 @@ def _em(character: str) -> float:
         return _WIDTHS.get(character, 0.66 if character.isupper() else 0.58)
     if character in _WIDTHS:
         return _WIDTHS[character]
-    if _within(code, _NO_WIDTH):
+    if _NO_WIDTH.match(character):
         return 0.0
-    return 1.05 if _within(code, _WIDE) else 0.64
+    return 1.05 if _WIDE.match(character) else 0.64
 
 
 def fit(text: str, room: float, size: float, bold: bool = False) -> str:

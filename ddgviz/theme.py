@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 FONT = "Inter, 'Noto Sans', 'Noto Sans CJK SC', 'Noto Color Emoji', 'Helvetica Neue', Arial, sans-serif"
 
-_VARIABLES = ("paper", "ink", "muted", "line", "settled", "accent")
 _SERIES = (
     *("#16918a", "#d9601c", "#6f74d9", "#b8479c", "#7f8c1f"),
     *("#2f86c9", "#a8743a", "#757d86", "#c93a4b", "#3f9a54"),
@@ -36,67 +35,28 @@ class Theme:
     accent: str
     series: tuple[str, ...] = _SERIES
 
+    @property
+    def variables(self) -> str:
+        """The colours as CSS variables."""
+        names = ("paper", "ink", "muted", "line", "settled", "accent")
+        return "".join(f"--ddg-{name}:{getattr(self, name)};" for name in names) + f"color-scheme:{self.scheme};"
 
-LIGHT = Theme(
-    scheme="light",
-    paper="#ffffff",
-    ink="#1b1f24",
-    muted="#57606a",
-    line="#e4e6e8",
-    settled="#0d6e69",
-    accent="#c94a06",
-)
-DARK = Theme(
-    scheme="dark",
-    paper="#111417",
-    ink="#e8eaed",
-    muted="#9aa3ad",
-    line="#2a3036",
-    settled="#4ac4b8",
-    accent="#ff9a52",
-)
-PRINT = Theme(
-    scheme="light",
-    paper="#ffffff",
-    ink="#000000",
-    muted="#4d4d4d",
-    line="#d9d9d9",
-    settled="#595959",
-    accent="#000000",
-    series=("#000000", "#8c8c8c", "#404040", "#b0b0b0"),
-)
-COLORBLIND = Theme(
-    scheme="light",
-    paper="#ffffff",
-    ink="#1b1f24",
-    muted="#525b65",
-    line="#e4e6e8",
-    settled="#005a9c",
-    accent="#b34700",
-    series=("#0072b2", "#d55e00", "#1b1f24", "#56b4e9", "#cc79a7", "#009e73", "#b58900"),
-)
-COLORBLIND_DARK = Theme(
-    scheme="dark",
-    paper="#111417",
-    ink="#eceef0",
-    muted="#a3acb5",
-    line="#2a3036",
-    settled="#56b4e9",
-    accent="#f0a030",
-    series=("#56b4e9", "#e69f00", "#eceef0", "#009e73", "#cc79a7", "#f0e442", "#d55e00"),
-)
+
+# fmt: off
+# scheme, paper, ink, muted, line, settled, accent, series
+LIGHT = Theme("light", "#ffffff", "#1b1f24", "#57606a", "#e4e6e8", "#0d6e69", "#c94a06")
+DARK = Theme("dark", "#111417", "#e8eaed", "#9aa3ad", "#2a3036", "#4ac4b8", "#ff9a52")
+PRINT = Theme("light", "#ffffff", "#000000", "#4d4d4d", "#d9d9d9", "#595959", "#000000",
+    ("#000000", "#8c8c8c", "#404040", "#b0b0b0"))
+COLORBLIND = Theme("light", "#ffffff", "#1b1f24", "#525b65", "#e4e6e8", "#005a9c", "#b34700",
+    ("#0072b2", "#d55e00", "#1b1f24", "#56b4e9", "#cc79a7", "#009e73", "#b58900"))
+COLORBLIND_DARK = Theme("dark", "#111417", "#eceef0", "#a3acb5", "#2a3036", "#56b4e9", "#f0a030",
+    ("#56b4e9", "#e69f00", "#eceef0", "#009e73", "#cc79a7", "#f0e442", "#d55e00"))
+# fmt: on
 THEMES = {"light": LIGHT, "dark": DARK, "print": PRINT, "colorblind": COLORBLIND, "colorblind-dark": COLORBLIND_DARK}
 """Themes by name. *print* distinguishes by lightness, weight and dashes; *colorblind* is for every kind of colour vision."""
 
-EITHER = Theme(
-    scheme="light",
-    paper="rgba(0,0,0,0)",
-    ink="#757d86",
-    muted="#757d86",
-    line="#757d8640",
-    settled="#16918a",
-    accent="#d9601c",
-)
+EITHER = Theme("light", "rgba(0,0,0,0)", "#757d86", "#757d86", "#757d8640", "#16918a", "#d9601c")
 """Theme of charts, which cannot follow their surroundings: transparent, and legible on white and on black."""
 
 
@@ -119,6 +79,5 @@ def stylesheet() -> str:
     """The themes as CSS variables on the widget's root."""
     blocks = []
     for name, theme in THEMES.items():
-        variables = "".join(f"--ddg-{key}:{getattr(theme, key)};" for key in _VARIABLES)
-        blocks.append(f'.ddgviz[data-theme="{name}"]{{{variables}color-scheme:{theme.scheme};}}')
+        blocks.append(f'.ddgviz[data-theme="{name}"]{{{theme.variables}}}')
     return "\n".join([f".ddgviz{{--ddg-font:{FONT};}}", *blocks, ""])

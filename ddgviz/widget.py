@@ -16,7 +16,7 @@ import traitlets
 from ddgviz import words
 from ddgviz.address import representation
 from ddgviz.assets import script, styles
-from ddgviz.browser import png
+from ddgviz.browser import convert
 from ddgviz.later import LATER
 from ddgviz.packing import pack
 from ddgviz.schema import fail, plain
@@ -265,7 +265,7 @@ def still(model: TraceModel) -> dict[str, str]:
     pictures = {
         "text/html": f'<img alt="Decoding, pass by pass" src="data:image/svg+xml;base64,{_base64(drawing.encode())}">'
     }
-    return pictures | {"image/png": _base64(png(drawing))} if os.environ.get("DDGVIZ_PNG") else pictures
+    return pictures | {"image/png": _base64(convert(drawing, "png"))} if os.environ.get("DDGVIZ_PNG") else pictures
 
 
 def _base64(content: bytes) -> str:

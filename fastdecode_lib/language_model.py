@@ -136,7 +136,7 @@ def load_language(name: str, *, device: str = "cpu", dtype: str = "float32") -> 
         raise CheckpointError(
             f"{name!r} is a {checkpoint.family} model, which is no language model. Use fastdecode_lib.load."
         )
-    network = Language(checkpoint.language, checkpoint.tensors(), place, getattr(torch, dtype))
+    network = Language(checkpoint.architecture, checkpoint.tensors(), place, getattr(torch, dtype))
     return LanguageModel(
-        str(name), network, LanguageText.load(checkpoint.folder, checkpoint.language.vocabulary), checkpoint
+        str(name), network, LanguageText.load(checkpoint.folder, checkpoint.architecture.vocabulary), checkpoint
     )

@@ -231,7 +231,7 @@ def load(
     elif checkpoint.family == RECURRENT:
         from fastdecode_lib.models.recurrent import Recurrent
 
-        network = Recurrent(checkpoint.recurrent, checkpoint.tensors(), place, getattr(torch, dtype))
+        network = Recurrent(checkpoint.architecture, checkpoint.tensors(), place, getattr(torch, dtype))
     else:
         network = _through_huggingface(checkpoint, place, getattr(torch, dtype))
     tokenizer = tokenizer_of(checkpoint)
@@ -270,7 +270,7 @@ def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
     if checkpoint.family == RECURRENT:
         from fastdecode_lib.text.words import WordText
 
-        shape = checkpoint.recurrent
+        shape = checkpoint.architecture
         return WordText.load(checkpoint.folder, shape.source_vocabulary, shape.vocabulary)
     if any((checkpoint.folder / name).is_file() for name in ("source.spm", "target.spm")):
         return MarianText.load(checkpoint)
@@ -281,7 +281,7 @@ def _compiled(checkpoint: Checkpoint, precision: Any) -> Any:
     if checkpoint.family == RECURRENT:
         from fastdecode_lib.models.compiled_recurrent import FASTEST, CompiledRecurrent
 
-        return CompiledRecurrent(checkpoint.recurrent, checkpoint.arrays(), replace(FASTEST, products=precision))
+        return CompiledRecurrent(checkpoint.architecture, checkpoint.arrays(), replace(FASTEST, products=precision))
     from fastdecode_lib.models.compiled_transformer import CompiledTransformer
 
     return CompiledTransformer(checkpoint.architecture, checkpoint.arrays(), precision)

@@ -48,19 +48,10 @@ class Checkpoint:
         return str(self.config.get("model_type"))
 
     @cached_property
-    def architecture(self) -> Architecture:
-        """Shape of a functional model; only for the families of `TRANSFORMERS`."""
-        return Architecture.from_config(self.config)
-
-    @cached_property
-    def recurrent(self) -> RecurrentShape:
-        """Shape of a recurrent model; only for the family `RECURRENT`."""
-        return RecurrentShape.from_config(self.config)
-
-    @cached_property
-    def language(self) -> LanguageShape:
-        """Shape of a language model; only for the family `LANGUAGE`."""
-        return LanguageShape.from_config(self.config)
+    def architecture(self) -> Any:
+        """The model's shape: a `RecurrentShape`, a `LanguageShape`, or for the families of `TRANSFORMERS` an `Architecture`."""
+        shape: Any = {RECURRENT: RecurrentShape, LANGUAGE: LanguageShape}.get(self.family, Architecture)
+        return shape.from_config(self.config)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -86,13 +77,9 @@ class Checkpoint:
         stored: dict[str, Any] = {}
         for file in self.weight_files():
             stored |= read_tensors(file, CheckpointError, framework=framework)[0]
-        architecture: Architecture | RecurrentShape | LanguageShape
-        if self.family in (RECURRENT, LANGUAGE):
-            architecture = self.recurrent if self.family == RECURRENT else self.language
+        architecture = self.architecture
+        if self.family in (RECURRENT, LANGUAGE, OWN):
             stored = dequantised(stored)
-        else:
-            architecture = self.architecture
-            stored = dequantised(stored) if self.family == OWN else stored
         if architecture.layers > len(stored):
             raise CheckpointError(
                 f"config.json asks for {architecture.layers:,} layers, and the weights of {self.name!r} are {len(stored):,} "

@@ -273,7 +273,7 @@ class Experience:
 
 
 class Pace:
-    """The width of every pass of one batch, by experience; satisfies `passes.Pace`."""
+    """The width of every pass of one batch, by experience."""
 
     def __init__(self, experience: Experience, most: int):
         self.experience, self.most, self.place = experience, most, 0

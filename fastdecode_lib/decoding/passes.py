@@ -7,13 +7,17 @@ have ended leave the batch.
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Model, Passes, Projection, Source, State, Status
 from fastdecode_lib.decoding.choosing import Choice, choose
 from fastdecode_lib.decoding.single import Single
+
+if TYPE_CHECKING:
+    from fastdecode_lib.decoding.auto import Pace
+    from fastdecode_lib.drafts.sources import Drafter
 
 
 class Feed(NamedTuple):
@@ -100,46 +104,6 @@ class Sentence(Protocol):
         ...
 
 
-class Watcher(Protocol):
-    """Observer of the network's vectors while a sentence is decoded, for drafts that need them."""
-
-    def begin(self, vectors: np.ndarray) -> None:
-        """Take the source's vectors (S, E), before the first pass."""
-        ...
-
-    def see(self, hidden: np.ndarray) -> None:
-        """Take the hidden vector (D,) from which the last settled token was chosen."""
-        ...
-
-
-class Pace(Protocol):
-    """Choice of the width of every pass, from the times and accepted tokens of earlier passes."""
-
-    def feeds(self, sentences: Sequence[Any]) -> list[Feed]:
-        """Feeds of the next pass, one for each sentence."""
-        ...
-
-    def end(self, accepted: Sequence[Accepted]) -> None:
-        """Learn from the tokens that each sentence accepted."""
-        ...
-
-    def drafts(self, rows: int) -> bool:
-        """Whether to draft for this many sentences; if not, greedy decoding's own loop takes over."""
-        ...
-
-    def outputs(self, sentences: Sequence[Any]) -> list[list[int]]:
-        """The tokens of these sentences so far, as lists to append to."""
-        ...
-
-    def timed(self, rows: int, seconds: float) -> None:
-        """Take the seconds of a pass of greedy decoding's own loop."""
-        ...
-
-    def rested(self, sentences: Sequence[Any], passes: int) -> None:
-        """Take sentences whose outputs greedy decoding's own loop completed, and the number of its passes."""
-        ...
-
-
 Chooser = Callable[[Any, np.ndarray, np.ndarray, Sequence[Feed]], Choice]
 """Function of hidden vectors (N, D), slots (N,), rows (N,) and all feeds that chooses the tokens."""
 
@@ -196,8 +160,8 @@ def decode_rows(
     source: Source,
     constraints: Constraints,
     observe: bool,
-    watchers: Sequence[Watcher] = (),
-    pace: Pace | None = None,
+    watchers: "Sequence[Drafter]" = (),
+    pace: "Pace | None" = None,
 ) -> Passes:
     """Encode and decode a batch; row by row for models without ragged batches.
 
@@ -232,8 +196,8 @@ def passes(
     first_row: int = 0,
     call: int = 0,
     clock: float | None = None,
-    watchers: Sequence[Watcher] = (),
-    pace: Pace | None = None,
+    watchers: "Sequence[Drafter]" = (),
+    pace: "Pace | None" = None,
     single: Single | None = None,
 ) -> Generator[Iteration, None, int]:
     """Run passes until every sentence has its output; return the number of the next pass.

@@ -9,15 +9,18 @@ token, and no sentence needs more passes than greedy decoding. Unlike a block of
 import difflib
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from fastdecode_lib.core import OUR_FAMILIES, Constraints, Hypothesis, Kind, Model, Passes, Projection, Source, Status
 from fastdecode_lib.decoding.choosing import check_fits, check_least
-from fastdecode_lib.decoding.passes import Accepted, Feed, Pace, decode_rows
+from fastdecode_lib.decoding.passes import Accepted, Feed, decode_rows
 from fastdecode_lib.decoding.single import NO_DRAFT
 from fastdecode_lib.drafts.sources import AUTO, FILE_OPTIONS, Candidate, Draft, Drafter
+
+if TYPE_CHECKING:
+    from fastdecode_lib.decoding.auto import Pace
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ class Window:
         """The same with a draft resolved for a model."""
         return replace(self, draft=draft)
 
-    def pace(self) -> Pace | None:
+    def pace(self) -> "Pace | None":
         """The choice of the width of every pass of a batch; None where it is the same for all."""
         return None
 

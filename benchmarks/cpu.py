@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.report import Row, command_of, options_of, report
-from fastdecode_lib.measuring.referee import System, measure, ratio_of
+from fastdecode_lib.measuring import comparing
+from fastdecode_lib.measuring.quality import same_share
+from fastdecode_lib.measuring.referee import measure, ratio_of
+from fastdecode_lib.papers.combinations.in_generate import generate_system
 from fastdecode_lib.papers.run import CorpusRun, Scale
 from fastdecode_lib.papers.sharp_models.engines import (
     FULL,
@@ -61,33 +64,19 @@ def _ratio(row: Mapping[Any, Any], unit: str = "times as long", note: str = "") 
 
 def over_generate(model: "TranslationModel", texts: Sequence[str], runs: int, seed: int) -> Iterator[Row]:
     """Speed of `generate` with ``custom_generate=hf.window()`` over `generate` alone, in turn, on the same inputs."""
-    import torch
     from transformers import AutoModelForSeq2SeqLM
 
     from fastdecode_lib import hf
 
     module = AutoModelForSeq2SeqLM.from_pretrained(model.checkpoint.folder, use_safetensors=True).eval()
     source, target = direction_of(model)
+    customs = {"generate": None, "hf.window()": hf.window()}
+    systems = [generate_system(name, module, model, custom, target) for name, custom in customs.items()]
     for batch in GENERATE_BATCHES:
-        inputs: list[Any] = []
-        for start in range(0, len(texts), batch):
-            encoded = model.encode(texts[start : start + batch], source, target)
-            mask = np.arange(encoded.ids.shape[1]) < encoded.lengths[:, None]
-            ids = np.where(mask, encoded.ids, module.config.pad_token_id)
-            inputs.append(
-                {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask.astype(np.int64))}
-            )
-
-        def decode(batch: Any, **custom: Any) -> tuple[int, ...]:
-            return tuple(module.generate(**batch, num_beams=1, do_sample=False, **custom).flatten().tolist())
-
-        systems = [
-            System("generate", decode),
-            System("hf.window()", lambda batch: decode(batch, custom_generate=hf.window())),
-        ]
-        plain, window = measure(systems, inputs, runs=runs, seed=seed)
+        parts = comparing.parts_of(model.encode(texts, source, target), batch=batch)
+        plain, window = measure(systems, parts, runs=runs, seed=seed)
         ratio = ratio_of("ratio", plain.seconds, window.seconds)
-        note = f"{window.agreement(plain):.0%} same outputs"
+        note = f"{same_share(*(comparing.rows_of(m.outputs) for m in (window, plain))):.0%} same outputs"
         yield _ratio(ratio | {"name": f"hf.window(), batches of {batch}"}, "times generate", note)
 
 

@@ -326,7 +326,7 @@ def recording_rows(rounds: int) -> Iterator[Row]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and report."""
     options = options_of("ddgviz", __doc__, corpus=False).parse_args(arguments)
-    rounds, steps = (2, 4) if options.tiny else (5, 40) if options.quick else (15, 120)
+    rounds, steps = (2, 4) if options.tiny else (6, 40) if options.quick else (15, 120)
     rows = [*bytes_rows(), *browser_rows(steps), *recording_rows(rounds)]
     report(rows, command_of("ddgviz", arguments), options)
     return 0

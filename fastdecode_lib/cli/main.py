@@ -95,7 +95,9 @@ def _check_options(options: argparse.Namespace) -> None:
         if path and Path(path).suffix.lower() != f".{kind}":
             raise UsageError(f"--{kind} writes a file ending in .{kind}, got {path!r}. Change the one or the other.")
     results = values.get("results")
-    if results and not (Path(results).is_dir() and os.access(results, os.W_OK | os.X_OK)) and Path(results).exists():
+    place = Path(results).absolute() if results else Path.cwd()
+    place = next(p for p in (place, *place.parents) if p.exists())
+    if results and not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
         raise UsageError(f"--results cannot write there: got {results!r}. Name a folder that can be written to.")
     for kind in ("json", "trace", "vmap", *PICTURES):
         check_file(f"--{kind}", values.get(kind))

@@ -90,13 +90,18 @@ def _ctranslate2(model: TranslationModel, constraints: Constraints, threads: int
             "Leave it out."
         )
     ctranslate2 = optional("ctranslate2", "bench")
-    device = model.device.split(":")[0]
+    device, _, index = model.device.partition(":")
     if model.dtype not in ctranslate2.get_supported_compute_types(device):
         raise ValueError(
             f"CTranslate2 does not compute in {model.dtype} on this {device}. Use --dtype float32, or leave the baseline out."
         )
     translator = ctranslate2.Translator(
-        str(converted(model)), device=device, compute_type=model.dtype, inter_threads=1, intra_threads=threads
+        str(converted(model)),
+        device=device,
+        device_index=int(index or 0),
+        compute_type=model.dtype,
+        inter_threads=1,
+        intra_threads=threads,
     )
     names = model.tokenizer.source_tokens(range(model.checkpoint.architecture.source_vocabulary))
     ids = {piece: i for i, piece in enumerate(model.tokenizer.pieces(range(model.network.outputs[0].vocabulary)))}

@@ -121,17 +121,16 @@ def compare(
     if not with_content:
         raise ValueError("There is nothing to compare on: got no sentence with content. Give at least one.")
     sources = [model.encode([sentences[i]], greedy.source, greedy.target) for i in with_content]
-    by_name = {usual: greedy}
-    for session in sessions:
-        projection = "" if session.projection_name == "exact" else f"+{session.projection_name}"
-        by_name.setdefault(session.decoder_name + projection, session)
+    requested = {_named(session): session for session in sessions}
+    by_name = {usual: greedy} | requested
     systems = [decoder_system(session, name) for name, session in by_name.items()]
-    systems += [System(name, baseline(name, model, greedy.constraints, threads)) for name in several(baselines)]
+    systems += [
+        System(name, baseline(name, model, greedy.constraints, threads)) for name in dict.fromkeys(several(baselines))
+    ]
     measurements = measure(
         systems, sources, runs=runs, threads=threads, device=model.device, seed=seed, progress=progress
     )
-    requested = {session.decoder_name for session in sessions}
-    listed = [m for m in measurements if m is not measurements[0] or usual in requested or not requested]
+    listed = measurements if usual in requested else measurements[1:]
     rows = [_row(m, measurements[0]) for m in listed]
     if references is not None:
         texts, expected = [sentences[i] for i in with_content], [references[i] for i in with_content]
@@ -147,6 +146,11 @@ def compare(
     }
     frame.attrs["seconds"] = {m.name: m.seconds.tolist() for m in measurements}
     return frame
+
+
+def _named(session: Session) -> str:
+    """Name of a session's row."""
+    return session.decoder_name + ("" if session.projection_name == "exact" else f"+{session.projection_name}")
 
 
 def _row(m: Measurement, greedy: Measurement) -> dict[str, Any]:

@@ -57,5 +57,6 @@ def pass_cost(
         runs=rounds,
         threads=threads,
         device=str(getattr(network, "device", "cpu")),
+        seed=seed,
         progress=progress,
     )

@@ -22,7 +22,7 @@ def provenance(
     origin: dict[str, Any] = {
         "date": date.today().isoformat(),
         "commit": commit(),
-        "command": " ".join(["fastdecode", *sys.argv[1:]] if "fastdecode" in sys.argv[0] else sys.argv),
+        "command": command(),
         "cpu": processor(),
         "cpu_flags": cpu_features(),
         "cores": os.cpu_count(),
@@ -40,6 +40,13 @@ def provenance(
             "dtype": model.dtype,
         }
     return origin
+
+
+def command() -> str:
+    """The command that this process runs, ``fastdecode`` with its arguments for ours."""
+    program = Path(sys.argv[0])
+    ours = program.stem == "fastdecode" or program.parts[-3:-1] == ("fastdecode_lib", "cli")
+    return " ".join(["fastdecode", *sys.argv[1:]] if ours else sys.argv)
 
 
 @cache

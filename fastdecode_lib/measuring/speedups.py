@@ -26,6 +26,8 @@ SCREENING_ROUNDS = 3
 """Rounds in which all combinations are timed."""
 FINALISTS = 3
 """How many combinations of each kind are timed longer: the fastest of the first rounds."""
+ROUNDS = 9
+"""Rounds in which they are."""
 SURE = ("greedy", "auto")
 """Decoders whose lossless combinations are timed longer whatever the first rounds say, which other load disturbs."""
 MORE = 3
@@ -42,7 +44,6 @@ def fastest(
     decoders: Sequence[str] = DECODERS,
     batch: int = 1,
     threads: int = 1,
-    runs: int = 9,
     seed: int = 0,
     progress: bool = False,
     **limits: Any,
@@ -75,9 +76,15 @@ def fastest(
     by_name = {c.name: c for c in candidates}
     sessions = {c.name: c.session for c in candidates if c.session is not None}
     first = next(iter(models))
-    baseline = named("greedy", "exact", first)
-    if baseline not in sessions:
-        raise ValueError(by_name[baseline].refused)
+    plain = [named("greedy", "exact", precision) for precision in models]
+    baseline = plain[0]
+    for name in plain:
+        if name not in by_name:
+            raise ValueError(
+                f"Greedy decoding is what others are compared with: got decoders {', '.join(decoders)}. Add greedy."
+            )
+        if name not in sessions:
+            raise ValueError(by_name[name].refused)
     session = sessions[baseline]
 
     def timed(names: Sequence[str], rounds: int) -> dict[str, Measurement]:
@@ -89,24 +96,26 @@ def fastest(
 
     screening = timed(list(sessions), SCREENING_ROUNDS)
     table = _rows([by_name[name] for name in sessions], screening, baseline)
-    finalists = [baseline, *(named("greedy", "exact", precision) for precision in models if precision != first)]
+    finalists = [*plain]
     kinds = [table["lossless"] & (table["precision"] == precision) for precision in models]
     for kind in (*kinds, ~kinds[0] & (table["unchanged"] >= near)):
         finalists += table[kind]["name"][:FINALISTS].tolist()
     finalists += table[table["lossless"] & table["decoder"].isin(SURE)]["name"].tolist()
     finalists = list(dict.fromkeys(finalists))
-    final = timed(finalists, runs)
+    final = timed(finalists, ROUNDS)
     ratios = [ratio_of("speedup", final[baseline].seconds, m.seconds) for m in final.values()]
     if any(noisy(*ratio.values()) for ratio in ratios):
-        final = timed(finalists, MORE * runs)
+        final = timed(finalists, MORE * ROUNDS)
     for name, measurement in final.items():
         _add_times(table, name, final[baseline], measurement)
     table = table.sort_values("speedup", ascending=False)
     table = table.sort_values("speedup_low", key=lambda low: low.isna(), kind="stable", ignore_index=True)
     choices: dict[str, str | None] = {p: _best_lossless(table, final, p) for p in models}
     best = choices[first] or baseline
-    close = table[table["name"].isin(list(final)) & (table["unchanged"] >= near)]["name"].tolist()
-    choices["near"] = close[0] if close and close[0] != best and _faster(final[best], final[close[0]]) else None
+    is_close = table["name"].isin(list(final)) & (table["unchanged"] >= near)
+    close = table[is_close & ~(table["lossless"] & (table["precision"] == first))]
+    close = close.sort_values("speedup_low", ascending=False)["name"]
+    choices["near"] = next((name for name in close if _faster(final[best], final[name])), None)
     return table, choices
 
 

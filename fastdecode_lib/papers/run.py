@@ -66,13 +66,11 @@ class Run:
         """`referee.measure` with the run's seed and bar."""
         return measure(systems, sources, runs=runs, seed=self.seed, progress=self.progress, **options)
 
-    def bar(
-        self, items: Iterable[T], unit: str = "row", desc: str | None = None, total: int | None = None
-    ) -> Iterable[T]:
+    def bar(self, items: Iterable[T], unit: str = "row", desc: str | None = None) -> Iterable[T]:
         """The items; with `progress`, a bar shows how many are done."""
         from tqdm.auto import tqdm
 
-        bar: Iterable[T] = tqdm(items, desc=desc, total=total, unit=unit, disable=not self.progress)
+        bar: Iterable[T] = tqdm(items, desc=desc, unit=unit, disable=not self.progress)
         return bar
 
 

@@ -52,9 +52,10 @@ class Speedup:
     ----------
     table : DataFrame
         As `measuring.speedups.fastest` gives it.
-    lossless, near : dict or None
-        ``decoder, projection, precision`` of the fastest combination whose outputs are greedy decoding's in float32, and of a
-        faster one whose outputs nearly all are, None if there is none.
+    lossless : dict
+        ``decoder, projection, precision`` of the fastest combination whose outputs are greedy decoding's in float32.
+    near : dict or None
+        Those of a faster one whose outputs nearly all are, None if there is none.
     provenance : dict
         How it was measured, and notes on the table and head that were made.
     in_transformers : InTransformers or None
@@ -183,7 +184,7 @@ def speedup(
     sentences : sequence of str
         Unlabelled text like that to be translated, some thousand sentences if possible.
     minutes : float
-        Approximate time limit. Half an hour is enough for a head.
+        Approximate time limit; on a noisy machine measuring takes up to half as long again. Half an hour is enough for a head.
     batch, threads : int
         Sentences decoded together, 1 for single ones, and batches that run at a time.
     near : float
@@ -215,8 +216,8 @@ def speedup(
     _make_table(plain, fitted, held_out, TABLE * 60 * minutes / seconds, say, progress)
     if batch == 1:
         _make_head(plain, fitted, minutes, say, seed, progress)
-    single = seconds if batch > 1 else seconds_each(plain, held_out[:16], 1, threads)
-    sample = spread_over(held_out, max(LEAST_MEASURED, min(MEASURED, int(MEASURING * 60 * minutes / ROUNDS / single))))
+    each = seconds_each(plain, held_out[: max(16, batch)], batch, threads)
+    sample = spread_over(held_out, max(LEAST_MEASURED, min(MEASURED, int(MEASURING * 60 * minutes / ROUNDS / each))))
     shared = {"batch": batch, "threads": threads, "near": near, "seed": seed, "progress": progress, **limits}
     table, chosen = fastest(models, sample, source=plain.source, target=plain.target, **shared)
     combinations = {

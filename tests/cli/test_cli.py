@@ -578,6 +578,9 @@ def test_a_table_that_cannot_be_written(
     for out in (tmp_path / "file" / "out.json", tmp_path / "folder"):
         message = fail(capsys, "translate", "a", *model, "--json", out)
         assert "--json cannot write there" in message and repr(str(out)) in message and "Name a file in" in message
+    results = tmp_path / "file" / "results"
+    message = fail(capsys, "experiment", "sharp_models.coverage", "--scale", "tiny", "--results", results)
+    assert "--results cannot write there" in message and repr(str(results)) in message
     assert sorted(os.listdir(tmp_path)) == ["file", "folder"] and os.listdir(tmp_path / "folder") == []
 
 

@@ -312,6 +312,14 @@ def test_one_name_stands_for_a_list_of_one(marian: TranslationModel) -> None:
     assert [t.tokens for t in session.translate_all("Hello.")] == [session.translate("Hello.").tokens]
 
 
+def test_plain_greedy_decoding_has_a_row_only_if_it_was_asked_for(marian: TranslationModel) -> None:
+    limits: dict[str, Any] = {"runs": 1, "progress": False, "max_length": 8}
+    frame = compare(marian, "Hello.", decoders=["greedy"], projections=["quantised"], **limits)
+    assert frame.name.tolist() == ["greedy+quantised"]
+    frame = compare(marian, "Hello.", decoders=["greedy"], baselines=["hf", "hf"], **limits)
+    assert frame.name.tolist() == ["greedy", "hf"], "a baseline named twice is timed once"
+
+
 def test_unknown_baseline(marian: TranslationModel) -> None:
     with pytest.raises(ValueError, match=r"Unknown baseline: got 'hff'\. Use one of hf, ctranslate2"):
         compare(marian, ["a"], baselines=("hff",))

@@ -31,3 +31,17 @@ def test_a_result_says_when_and_from_which_commit_it_was_made(tmp_path: Path, mo
         assert clean and len(clean) >= 7 and commit() == f"{clean}-dirty"
     finally:
         commit.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("/somewhere/bin/fastdecode", "fastdecode compare --runs 9"),
+        ("/a/checkout/fastdecode_lib/cli/__main__.py", "fastdecode compare --runs 9"),
+        ("/home/me/fastdecode/script.py", "/home/me/fastdecode/script.py compare --runs 9"),
+        ("/home/me/fastdecode/.venv/bin/pytest", "/home/me/fastdecode/.venv/bin/pytest compare --runs 9"),
+    ],
+)
+def test_only_our_program_is_called_fastdecode(program: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [program, "compare", "--runs", "9"])
+    assert provenance()["command"] == expected

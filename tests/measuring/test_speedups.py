@@ -100,6 +100,11 @@ def test_what_differs_is_not_lossless(monkeypatch: pytest.MonkeyPatch, models: d
     assert chosen == {"float32": named("greedy", "exact", "float32"), "near": None}
 
 
+def test_decoders_without_greedy_are_refused(models: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"Greedy decoding is what others .*: got decoders auto\. Add greedy"):
+        fastest({"float32": models["float32"]}, TEXTS, decoders=["auto"], **ASKED)
+
+
 def test_models_without_greedy_decoding_are_refused() -> None:
     model = load("bidirectional", device="cpu")
     with pytest.raises(ValueError, match=r"greedy needs a causal model|tokens a step"):

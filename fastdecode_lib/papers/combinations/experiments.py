@@ -14,7 +14,7 @@ CONCLUSION = Conclusion(
     "faster: 1.2 and 1.9 times. With loss the fastest is greedy decoding with `clustered` in int8 (3.4 times; 82% of single "
     "outputs unchanged, their BLEU not lower).",
     differs="In the cube 63% of the 199 combinations of two or three changes gain less than the product of their parts' "
-    "gains, 53% by more than the interval.",
+    "gains; for 53% even the upper end of their interval is below it.",
     why="Savings cancel where they are of the same part: a cheap projection leaves passes whose cost grows faster "
     "with their width, so that fewer passes save less. A cheap projection and bytes save different parts.",
     use="`quantised`, with a window where drafts hold and a measurement says that it pays; `fastdecode speedup` times the "

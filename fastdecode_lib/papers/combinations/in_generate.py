@@ -12,7 +12,7 @@ from fastdecode_lib.drafts.finding import measured_choice
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.baselines import until_end
 from fastdecode_lib.measuring.comparing import parts_of, rows_of
-from fastdecode_lib.measuring.referee import System, measure, ratio_of
+from fastdecode_lib.measuring.referee import System, ratio_of
 from fastdecode_lib.papers.combinations.drafts import BASE, DIRECTION, texts_of
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment, table_of
 
@@ -45,9 +45,9 @@ def in_generate(run: CorpusRun) -> pd.DataFrame:
     texts = texts_of(run, SENTENCES[run.scale], *SETS[:1] if run.tiny else SETS)
     rows: list[dict[str, Any]] = []
     for set_name, batch in run.bar([*product(texts, BATCHES[run.scale])], unit="cell"):
-        systems = [_system(name, module, model, custom) for name, custom in generators.items()]
+        systems = [generate_system(name, module, model, custom, DIRECTION[1]) for name, custom in generators.items()]
         parts = parts_of(model.encode(texts[set_name], *DIRECTION), batch=batch)
-        plain, *timings = measure(systems, parts, runs=ROUNDS[run.scale])
+        plain, *timings = run.measure(systems, parts, runs=ROUNDS[run.scale])
         identical = [a == b for m in timings for a, b in zip(rows_of(plain.outputs), rows_of(m.outputs), strict=True)]
         ratios = [ratio_of(m.name, plain.seconds, m.seconds) for m in timings]
         rows.append(
@@ -65,11 +65,13 @@ def in_generate(run: CorpusRun) -> pd.DataFrame:
     return table_of(rows, run, direction="-".join(DIRECTION), fingerprints={BASE: fingerprint}, choices=choices)
 
 
-def _system(name: str, module: Any, model: TranslationModel, custom_generate: Any) -> System:
-    """A system that decodes a source as one batch; its output is the tokens of each row."""
+def generate_system(
+    name: str, module: Any, model: TranslationModel, custom_generate: Any, target: str | None
+) -> System:
+    """A transformers module's greedy `generate` on sources as batches; its output is the tokens of each row."""
     import torch
 
-    constraints = model.constraints(DIRECTION[1])
+    constraints = model.constraints(target)
     prefix = len(constraints.prefix)
 
     def decode(source: Source) -> tuple[tuple[int, ...], ...]:
@@ -81,6 +83,7 @@ def _system(name: str, module: Any, model: TranslationModel, custom_generate: An
                 input_ids=torch.from_numpy(source.ids[:, :longest]),
                 attention_mask=mask,
                 num_beams=1,
+                do_sample=False,
                 custom_generate=custom_generate,
             )
         return tuple(until_end(tokens, constraints) for tokens in generated[:, prefix:].tolist())

@@ -9,7 +9,7 @@ from fastdecode_lib.kernels.matrices import PRECISIONS
 from fastdecode_lib.loading import load
 from fastdecode_lib.measuring.comparing import parts_of, rows_of, text_system
 from fastdecode_lib.measuring.quality import same_share
-from fastdecode_lib.measuring.referee import measure, ratio_of
+from fastdecode_lib.measuring.referee import ratio_of
 from fastdecode_lib.papers.combinations.drafts import BASE, DIRECTION, texts_of
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment, table_of
 from fastdecode_lib.translation import Session
@@ -38,7 +38,7 @@ def auto(run: CorpusRun) -> pd.DataFrame:
         sessions = [Session.of(model, *DIRECTION, decoder) for decoder in ("greedy", "auto", FIXED)]
         systems = [text_system(session, batch=batch, threads=1) for session in sessions]
         parts = parts_of(model.encode(texts[set_name], *DIRECTION), batch=batch)
-        greedy, adaptive, fixed = measure(systems, parts, runs=ROUNDS[run.scale])
+        greedy, adaptive, fixed = run.measure(systems, parts, runs=ROUNDS[run.scale])
         auto_decoder: Any = sessions[1].decoder
         rows.append(
             {

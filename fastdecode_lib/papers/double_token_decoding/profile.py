@@ -13,7 +13,7 @@ import pandas as pd
 from fastdecode_lib import registry
 from fastdecode_lib.core import Model, Projection, Source, Usage
 from fastdecode_lib.measuring.counting import Watched, WatchedModel
-from fastdecode_lib.measuring.referee import System, measure, stopwatch
+from fastdecode_lib.measuring.referee import System, stopwatch
 from fastdecode_lib.papers.double_token_decoding.quality import BATCH
 from fastdecode_lib.papers.double_token_decoding.speed import RUNS
 from fastdecode_lib.papers.double_token_decoding.systems import (
@@ -69,9 +69,9 @@ def profile(run: Run) -> pd.DataFrame:
         source = random_source(geometry, min(batch, 3) if run.tiny else batch, run.seed)
         networks = [_network(geometry, engine, numbers, group, run.seed) for group in NAMES]
         systems = [forced_system(str(network.tokens_per_step), network, BEAM, geometry.tokens) for network in networks]
-        timings = measure(systems, [source], runs=RUNS[run.scale])
+        timings = run.measure(systems, [source], runs=RUNS[run.scale])
         profiled = [_profiled_system(network, geometry.tokens) for network in networks]
-        measure([system for system, _ in profiled], [source], runs=RUNS[run.scale])
+        run.measure([system for system, _ in profiled], [source], runs=RUNS[run.scale])
         parts = [dict(zip(PARTS, (1e3 * np.median(runs[1:], axis=0)).tolist(), strict=True)) for _, runs in profiled]
         products = [part["encoder"] + part["layers"] + part["choice"] for part in parts]
         usages = [cast(Usage, m.usage) for m in timings]
@@ -139,7 +139,7 @@ def screened_vocabulary(run: Run) -> pd.DataFrame:
                 network = network_of(geometry, group, run.seed)
                 projection = None if label == "exact" else _screened(network, run.seed)
                 systems.append(forced_system(f"{label} {group}", network, beam, geometry.tokens, projection))
-        timings = measure(systems, [random_source(geometry, 1, run.seed)], runs=RUNS[run.scale])
+        timings = run.measure(systems, [random_source(geometry, 1, run.seed)], runs=RUNS[run.scale])
         for number, m in enumerate(timings):
             label, tokens = m.name.split()
             rows.append(

@@ -30,7 +30,7 @@ from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment, table_of
 from fastdecode_lib.papers.shared.rows import keyed, quality_of
 
-RUNS = {Scale.TINY: 3, Scale.LAPTOP: 9, Scale.PAPER: 15}
+RUNS = {Scale.TINY: 3, Scale.LAPTOP: 25, Scale.PAPER: 25}
 BEAMS = {Scale.TINY: (1, 2), Scale.LAPTOP: (1, 2, 3, 5, 10, 20), Scale.PAPER: (1, 2, 3, 4, 5, 7, 10, 15, 20)}
 ROWS = {Scale.TINY: (1, 3), Scale.LAPTOP: (1, 2, 4, 8, 16, 32, 64), Scale.PAPER: (1, 2, 4, 8, 16, 32, 64, 128, 256)}
 

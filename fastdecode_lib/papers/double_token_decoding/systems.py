@@ -232,7 +232,7 @@ def forced_pair(
     for layers, group in models:
         network = network_of(replace(geometry, layers=layers), group, seed)
         systems.append(forced_system(f"{layers} {group}", network, size, geometry.tokens))
-    timings = measure(systems, [source], runs=runs)
+    timings = measure(systems, [source], runs=runs, seed=seed)
     return [
         timing_columns(timings[0], m)
         | {

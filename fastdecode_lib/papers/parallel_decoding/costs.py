@@ -91,13 +91,13 @@ def figure3(run: ModelRun) -> pd.DataFrame:
     timings = pass_cost(
         model.network, widths, steps=20, rounds=size.rounds + 2, threads=1, seed=run.seed, progress=run.progress
     )
-    slope, intercept = np.polyfit(widths, [np.median(m.seconds) for m in timings], 1)
+    slope, intercept = np.maximum(np.polyfit(widths, [np.median(m.seconds) for m in timings], 1), 0.0)
     widths_of = {name: _widths(session, sources) for name, session in sessions.items()}
 
     def calculated(name: str, cores: int) -> float:
         positions = widths_of[name]
         in_passes = (intercept + slope * positions).sum()
-        saved = max(slope, 0.0) * (positions - np.ceil(positions / cores)).sum()
+        saved = slope * (positions - np.ceil(positions / cores)).sum()
         return one_core[name] - float(saved * min(1.0, one_core[name] / in_passes))
 
     for cores, name in product(CORES, sessions):

@@ -34,7 +34,10 @@ def batch_system(
     *,
     counted: bool = False,
 ) -> System:
-    """A decoder on whole batches; its output is the tokens of each row. If asked, its passes are counted in a run of their own."""
+    """A decoder on whole batches; its output is the tokens of each row, with the end.
+
+    If asked, its passes are counted in a run of their own.
+    """
 
     def decode(model: Any, source: Source) -> tuple[Any, ...]:
         return tuple(h.tokens for h in drain(decoder.iterate(model, projection, source, constraints)))

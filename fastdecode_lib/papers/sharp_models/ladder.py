@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ from fastdecode_lib.core import Constraints, Hypothesis, Measurement, Model, Pro
 from fastdecode_lib.decoding.autoregressive import Beam
 from fastdecode_lib.kernels.matrices import Matrix, Precision
 from fastdecode_lib.lexicon import Lexicon
-from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.loading import TranslationModel, tokenizer_of
 from fastdecode_lib.measuring.baselines import until_end
 from fastdecode_lib.measuring.counting import Proxy
 from fastdecode_lib.measuring.referee import NO_SOURCE, System, measure
@@ -329,7 +329,7 @@ def training_cost(run: Run) -> pd.DataFrame:
             torch.nn.functional.cross_entropy(scores, ids.reshape(-1)).backward()
 
         calls[name] = update
-    timings = _interleaved(calls, 5 if geometry.size == "paper" else 3)
+    timings = _interleaved(calls, 9 if geometry.size == "paper" else 3)
     rows = [
         {
             "name": name,
@@ -351,7 +351,7 @@ def _interleaved(calls: Mapping[K, Any], repeats: int, block: int = 1) -> dict[K
         Repetitions of each call, in rounds of `block` without another call between them: a call of microseconds would otherwise
         be timed with caches filled by another call's weights or by garbage collection. A block of over `referee.TURN` is divided.
     """
-    block = max(1, min(block, repeats // 3))
+    block = max(1, min(block, repeats // 6))
     systems = [
         System(str(number), lambda _, call=call: (call(), ())[1])  # type: ignore[misc]
         for number, call in enumerate(calls.values())
@@ -472,9 +472,7 @@ class Trained:
         checkpoint = model.checkpoint if isinstance(model, TranslationModel) else find_checkpoint(model)
         if checkpoint.family != RECURRENT:
             checkpoint = find_checkpoint(MODEL)
-        shape = checkpoint.recurrent
-        text = WordText.load(checkpoint.folder, shape.source_vocabulary, shape.vocabulary)
-        return cls(checkpoint, text, shape, checkpoint.arrays())
+        return cls(checkpoint, cast(WordText, tokenizer_of(checkpoint)), checkpoint.architecture, checkpoint.arrays())
 
     @property
     def constraints(self) -> Constraints:

@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fastdecode_lib import registry
 from fastdecode_lib.core import Constraints, Decoder, Projection, Source
 from fastdecode_lib.measuring.counting import Watched
 from fastdecode_lib.measuring.quality import same_share
-from fastdecode_lib.measuring.referee import System
-from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
+from fastdecode_lib.measuring.referee import System, stopwatch
+from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
 from fastdecode_lib.papers.shared.batches import batch_system, batches, decoded
 from fastdecode_lib.papers.shared.contexts_of import Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import FIRST_ROUND, GRIDS, extra_bytes, precision_judge, reaching
@@ -186,29 +187,39 @@ def step_share(run: CorpusRun) -> pd.DataFrame:
         decoder, parts = registry.decoder(spec), batches(recorded.loaded, texts, DIRECTION.split("-"), batch)
         for name in ("exact", "quantised", "clustered", "clustered, shared", "screened"):
             _, projection = projections(run)[name]
-            decoding = batch_system("whole", network, decoder, projection, constraints)
-            calls = _projection_system(network, decoder, projection, constraints)
-            call_times, decoding_times = run.measure([calls, decoding], parts, runs=amount.rounds)
-            share = ratio_of("share", call_times.seconds, decoding_times.seconds)
-            most = 1 / (1 - share["share"]) if share["share"] < 1 else None
-            rows.append({**keyed(protocol=protocol, method=name), **share, "most": most})
+            decode = (network, decoder, projection, constraints)
+            in_projection, whole = _times_of_projection(run, *decode, parts, amount.rounds)
+            share = ratio_of("share", in_projection, whole)
+            rows.append({**keyed(protocol=protocol, method=name), **share, "most": 1 / (1 - share["share"])})
     return _learned_table(rows, recorded, run)
+
+
+def _times_of_projection(
+    run: Run,
+    network: Any,
+    decoder: Decoder,
+    projection: Projection,
+    constraints: Constraints,
+    parts: Sequence[Source],
+    rounds: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds within the projection's calls, and those of all decoding, in each round."""
+    times = []
+
+    def decode(part: Source) -> tuple[Any, ...]:
+        watched: Any = Watched(projection)
+        system = batch_system("whole", network, decoder, watched, constraints)
+        seconds, (outputs,) = stopwatch(system.decode, [part])
+        times.append((watched.seconds, seconds))
+        return tuple(outputs)
+
+    run.measure([System("whole", decode)], parts, runs=rounds)
+    in_projection, whole = np.array(times).reshape(-1, len(parts), 2).sum(1)[1:].T  # the first round warms up
+    return in_projection, whole
 
 
 def _learned_table(rows: list[dict[str, Any]], recorded: Situation, run: CorpusRun) -> pd.DataFrame:
     return table_on(rows, run, [recorded], learning=repr(_learning(run.scale)), kmeans=FIRST_ROUND)
-
-
-def _projection_system(network: Any, decoder: Decoder, projection: Projection, constraints: Constraints) -> System:
-    """Decoding of which only the projection's calls are timed."""
-
-    def run(parts: Sequence[Source]) -> tuple[float, tuple[Any, ...]]:
-        timed_projection: Any = Watched(projection)
-        decode = batch_system("projection", network, decoder, timed_projection, constraints).decode
-        outputs = tuple(decode(part) for part in parts)
-        return timed_projection.seconds, outputs
-
-    return System("projection", lambda part: (), timed=run)
 
 
 def _rare(references: Sequence[str], run: CorpusRun) -> Counter[str]:

@@ -56,7 +56,6 @@ def test_the_bench_writes_every_row_with_its_unit_and_how_it_was_made(bench: Pat
     content = json.loads((bench / "cpu.json").read_text(encoding="utf-8"))
     rows = {row["name"]: row for row in content["rows"]}
     assert len(rows) == len(content["rows"]) and all(row["unit"] and row["value"] is not None for row in rows.values())
-    assert all(row["low"] <= row["value"] <= row["high"] for row in rows.values() if row["low"] is not None)
     for name in (f"{SMALL}, compiled int8", f"{SMALL}, hf float32 / compiled", f"{SMALL}, compiled float32, pass of 8"):
         assert name in rows
     assert {"many sentences, compiled int8", "load and first translation"} <= set(rows)

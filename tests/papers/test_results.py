@@ -265,7 +265,7 @@ def test_what_the_conclusions_say_of_draft_heads_and_two_tokens_a_step():
         assert both["marks"] == left["marks"] == "†‡" and right["marks"] == plain["marks"] == ""
         assert left["bleu"] > systems.bleu["double_token_r2l", which]
         assert round(plain["bleu"] - shallow["bleu"], 1) == {"single": 3.2, "joined": 3.8}[which]
-        assert round(shallow["token_ratio_batch_32"], 1) == 1.8
+        assert round(shallow["token_ratio_batch_32"], 1) == 1.5
         behind = [round(plain["bleu"] - systems.bleu[f"mask_predict_{passes}", which], 1) for passes in (10, 4)]
         assert behind == {"single": [6.1, 7.1], "joined": [10.8, 14.7]}[which]
     for passes, wanted in ((10, (2.9, 4.1)), (4, (5.6, 6.8))):
@@ -274,14 +274,14 @@ def test_what_the_conclusions_say_of_draft_heads_and_two_tokens_a_step():
         )
         losses = [own[0] - other[0] for own, other in cells]
         assert (round(min(losses), 1), round(max(losses), 1)) == wanted
-    told = {"bidirectional": (2, [1.18, 1.03, 1.24]), "shallow_l2r": (1, [1.8, 1.5, 1.9])}
-    for name, (digits, wanted) in told.items():
+    told = {"bidirectional": [1.16, 1.13, 1.17], "shallow_l2r": [1.6, 1.58, 1.64]}
+    for name, wanted in told.items():
         ratios = systems.loc[(name, "single"), ["token_ratio", "token_ratio_low", "token_ratio_high"]].astype(float)
-        assert ratios.round(digits).tolist() == wanted
+        assert ratios.round(2).tolist() == wanted
     beams = committed("double_token_decoding.figure3").query("kind == 'measured'").set_index("beam")
     ratios = beams.loc[10, ["speedup", "speedup_low", "speedup_high"]].astype(float)
-    assert ratios.round(2).tolist() == [1.23, 1.21, 1.26] and not noisy_rows(beams.loc[[10]]).any()
-    assert _ends(beams.speedup[beams.index < 10]) == (1.5, 1.6)
+    assert ratios.round(2).tolist() == [1.14, 1.13, 1.17] and not noisy_rows(beams).any()
+    assert _ends(beams.speedup[beams.index < 10]) == (1.5, 1.7) and round(beams.speedup[20], 2) == 1.09
     middle = committed("double_token_decoding.junction").set_index(["set", "measure"])["difference"]
     for which in ("single", "joined"):
         assert 5.5 < -middle[which, "right pairs across the middle, %"] < 8.5
@@ -302,12 +302,13 @@ def test_what_the_conclusions_say_of_draft_heads_and_two_tokens_a_step():
     assert all(round(1 / verified.speedup[f"drafted, width {width}"], 1) == 1.3 for width in (4, 8, 64))
     profile = committed("double_token_decoding.profile").query("size == 'base' and system == 'bidirectional'")
     number_formats = profile.set_index("name").speedup.sort_values()
-    assert "torch, bfloat16" in number_formats.index[0] and round(number_formats.iloc[0], 1) == 0.9
-    assert _ends(number_formats.iloc[1:]) == (1.2, 1.3)
+    assert "torch, bfloat16" in number_formats.index[0] and round(number_formats.iloc[0], 1) == 1.1
+    assert "torch, float32" in number_formats.index[-1] and round(number_formats.iloc[-1], 1) == 1.4
+    assert _ends(number_formats.iloc[1:-1]) == (1.2, 1.2)
     assert (profile.arithmetic < 1).all() and not noisy_rows(profile).any() and profile.speedup.max() < 1.55
     sizes = committed("double_token_decoding.sizes").set_index("name")
     plain = sizes.loc["base, shallow_l2r"]
-    assert [round(plain[f"speedup{end}"], 1) for end in ("", "_low", "_high")] == [2.3, 2.2, 2.4]
+    assert [round(plain[f"speedup{end}"], 1) for end in ("", "_low", "_high")] == [2.2, 2.2, 2.3]
     steps = committed("double_token_decoding.tokens_per_step").set_index("tokens_a_step")
     elsewhere = steps.loc[2, "speedup_beam_10"]
     assert [round(ratio, 1) for ratio in (elsewhere, sizes.loc["base, bidirectional", "speedup"])] == [1.5, 1.2]

@@ -195,8 +195,7 @@ EXPERIMENTS = (
         arrange=partial(rows_where, where={"system": "bidirectional"}),
         note="Beam 10, random weights, forced lengths; milliseconds of one decoding by two tokens a step, ratio over one token a "
         "step. The last column is the ratio of encoder, layers and choice of tokens alone, watched in runs of their "
-        "own: it leaves out copies of caches, as the beam moves, and the search. Milliseconds of every part are in the raw file. "
-        "Made before the search was compiled, which took a sixth of decoding with our models: table 2 has the speeds since.",
+        "own: it leaves out copies of caches, as the beam moves, and the search. Milliseconds of every part are in the raw file.",
     ),
     Experiment(
         speed.tokens_per_step,

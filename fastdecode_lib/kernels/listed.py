@@ -65,25 +65,14 @@ def _emit(
     listed = [b.load(b.at(places, 8 * row), _int64) for row in range(rows)]
     starts = [b.at(weight, b.ir.mul(place, row_bytes)) for place in listed]
 
-    before, loop, after = b.ir.block, b.ir.append_basic_block("columns"), b.ir.append_basic_block("done")
-    b.ir.branch(loop)
-    b.ir.position_at_end(loop)
-    index, running = b.ir.phi(_int64), [b.ir.phi(floats) for _ in range(rows)]
-    index.add_incoming(ir.Constant(_int64, 0), before)
-    for one in running:
-        one.add_incoming(ir.Constant(floats, [0.0] * LANES), before)
-    offset = b.ir.mul(index, ir.Constant(_int64, 4 * LANES))
-    within = b.ir.select(b.ir.icmp_signed("<", offset, last), offset, last)
-    entries = b.load(b.at(x, offset), floats)
-    addresses = [b.at(start, within) for start in starts]
-    totals = [b.fused(entries, b.load(addresses[row], floats), running[row]) for row in range(rows)]
-    following = b.ir.add(index, ir.Constant(_int64, 1))
-    index.add_incoming(following, loop)
-    for row in range(rows):
-        running[row].add_incoming(totals[row], loop)
-    b.ir.cbranch(b.ir.icmp_signed("<", following, groups), loop, after)
+    def columns(index: Any, running: list[Any]) -> list[Any]:
+        offset = b.ir.mul(index, ir.Constant(_int64, 4 * LANES))
+        within = b.ir.select(b.ir.icmp_signed("<", offset, last), offset, last)
+        entries = b.load(b.at(x, offset), floats)
+        addresses = [b.at(start, within) for start in starts]
+        return [b.fused(entries, b.load(address, floats), one) for address, one in zip(addresses, running, strict=True)]
 
-    b.ir.position_at_end(after)
+    totals = b.loop(groups, [ir.Constant(floats, [0.0] * LANES)] * rows, columns)
     for row, total in enumerate(totals):
         b.store(b.lanes_added(total), b.at(out, 4 * row))
 

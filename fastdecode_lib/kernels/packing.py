@@ -114,22 +114,17 @@ def _emit(b: Builder, unit: Any, entries: Any, row_bytes: Any, places: Any, four
     starts = [b.at(entries, b.ir.mul(place, row_bytes)) for place in listed]
     four, unit_bytes = ir.VectorType(unit, 4), unit.width // 8
 
-    before, loop, after = b.ir.block, b.ir.append_basic_block("units"), b.ir.append_basic_block("done")
-    b.ir.branch(loop)
-    b.ir.position_at_end(loop)
-    index = b.ir.phi(_int64)
-    index.add_incoming(ir.Constant(_int64, 0), before)
-    offset = b.ir.mul(index, ir.Constant(_int64, 4 * unit_bytes))
-    within = b.ir.select(b.ir.icmp_signed("<", offset, last), offset, last)
-    rows = [b.load(b.at(start, within), four) for start in starts]
-    vectors = [_concatenated(b, rows[first::QUARTER]) for first in range(QUARTER)]
-    out = b.at(block, within, LANES)
-    for column, units in enumerate(_transposed(b, vectors)):
-        b.store(units, b.at(out, column * LANES * unit_bytes))
-    following = b.ir.add(index, ir.Constant(_int64, 1))
-    index.add_incoming(following, loop)
-    b.ir.cbranch(b.ir.icmp_signed("<", following, fours), loop, after)
-    b.ir.position_at_end(after)
+    def four_units(index: Any, _: list[Any]) -> list[Any]:
+        offset = b.ir.mul(index, ir.Constant(_int64, 4 * unit_bytes))
+        within = b.ir.select(b.ir.icmp_signed("<", offset, last), offset, last)
+        rows = [b.load(b.at(start, within), four) for start in starts]
+        vectors = [_concatenated(b, rows[first::QUARTER]) for first in range(QUARTER)]
+        out = b.at(block, within, LANES)
+        for column, units in enumerate(_transposed(b, vectors)):
+            b.store(units, b.at(out, column * LANES * unit_bytes))
+        return []
+
+    b.loop(fours, [], four_units)
 
 
 def _shuffled(b: Builder, pair: Sequence[Any], places: list[int]) -> Any:

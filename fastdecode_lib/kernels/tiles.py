@@ -214,36 +214,23 @@ def _numbers(value: int) -> Any:
 
 def _emit(b: Builder, kind: Format, rows: int, blocks: int, arguments: Sequence[Any]) -> None:
     weight, block_bytes, x, x_bytes, groups, bias, scale, start, row_scale, row_scale_bytes, y, y_bytes = arguments
-    floats, integers = ir.VectorType(_float, LANES), ir.VectorType(_int32, LANES)
-    sums = floats if kind.is_float else integers
+    floats = ir.VectorType(_float, LANES)
     weights = [b.at(weight, b.times(block_bytes, block)) for block in range(blocks)]
     xs = [b.at(x, b.times(x_bytes, row)) for row in range(rows)]
     biases = [b.load(b.at(bias, 4 * LANES * block), floats) for block in range(blocks)]
     starts = biases if kind.is_float else _starts(b, kind, blocks, start)
 
-    before, loop, after = b.ir.block, b.ir.append_basic_block("columns"), b.ir.append_basic_block("done")
-    b.ir.branch(loop)
-    b.ir.position_at_end(loop)
-    index = b.ir.phi(_int64)
-    index.add_incoming(ir.Constant(_int64, 0), before)
-    running = [[b.ir.phi(sums) for _ in range(blocks)] for _ in range(rows)]
-    for row in range(rows):
-        for block in range(blocks):
-            running[row][block].add_incoming(starts[block], before)
-    w = [_weights(b, kind, b.at(address, index, kind.group * LANES * kind.weight_bytes)) for address in weights]
-    totals = []
-    for row in range(rows):
-        entry = b.load(b.at(xs[row], index, kind.group * kind.row_bytes), _float if kind.is_float else _int32)
-        value = b.everywhere(entry)
-        totals.append([_added(b, kind, running[row][block], value, w[block]) for block in range(blocks)])
-    for row in range(rows):
-        for block in range(blocks):
-            running[row][block].add_incoming(totals[row][block], b.ir.block)
-    following = b.ir.add(index, ir.Constant(_int64, 1))
-    index.add_incoming(following, b.ir.block)
-    b.ir.cbranch(b.ir.icmp_signed("<", following, groups), loop, after)
+    def columns(index: Any, running: list[Any]) -> list[Any]:
+        w = [_weights(b, kind, b.at(address, index, kind.group * LANES * kind.weight_bytes)) for address in weights]
+        sums = []
+        for row in range(rows):
+            entry = b.load(b.at(xs[row], index, kind.group * kind.row_bytes), _float if kind.is_float else _int32)
+            value = b.everywhere(entry)
+            sums += [_added(b, kind, running[row * blocks + block], value, w[block]) for block in range(blocks)]
+        return sums
 
-    b.ir.position_at_end(after)
+    sums = b.loop(groups, starts * rows, columns)
+    totals = [sums[row * blocks : (row + 1) * blocks] for row in range(rows)]
     if kind.is_float:
         results = totals
     else:

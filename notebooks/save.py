@@ -18,6 +18,8 @@ PROGRESS = "%|"
 """What the text of a progress bar has."""
 IN_ITS_PLACE = "A picture: run this cell, or trust the notebook (jupyter trust FILE), to see it."
 """What JupyterLab shows of drawings in a notebook that it does not trust."""
+WIDEST = 930
+"""Pixels of a cell's output in a window of 1,400."""
 LARGEST = 1_500_000
 TIMEOUT = 1_200
 
@@ -87,8 +89,11 @@ def _still(output: Any, source: str) -> list[Any]:
 
 
 def narrow(svg: str) -> str:
-    """A drawing that a page narrower than it shows whole."""
+    """A drawing that a page narrower than it shows whole; JupyterLab, which does not, gets none wider than `WIDEST`."""
     root, content = svg.split(">", 1)
+    wide = re.search(r' width="([0-9.]+)"', root)
+    if wide and (scale := WIDEST / float(wide[1])) < 1:
+        root = re.sub(r' (width|height)="([0-9.]+)"', lambda m: f' {m[1]}="{float(m[2]) * scale:.0f}"', root, count=2)
     style = re.search(r' style="([^"]*)"', root)
     kept = style.group(1) if style else ""
     return f'{root.replace(style.group(), "") if style else root} style="max-width:100%;height:auto;{kept}">{content}'

@@ -92,7 +92,7 @@ def _find_folder(name: str, revision: str | None) -> Path:
     hint = f"Did you mean {similar[0]!r}?" if similar else f"Bundled: {', '.join(assets) or 'none'}."
     raise CheckpointError(
         f"Unknown model: got {name!r}. {hint} A folder or a hub id such as Helsinki-NLP/opus-mt-en-de works "
-        "too; `fastdecode train` lists what can be trained."
+        "too; `fastdecode train` lists what can be trained, and a checkout of the project has more models in weights/."
     )
 
 

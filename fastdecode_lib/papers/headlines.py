@@ -163,7 +163,7 @@ HEADLINES = (
         "shallow decoder",
         "double_token_decoding.table2",
         {"system": "shallow_l2r", "set": "single"},
-        '`load("shallow-l2r")`, beam of 10',
+        '`load("shallow-l2r")` in a checkout, beam of 10',
         speedup="token_ratio",
         instead="another model, 3.2 BLEU less",
         when="the model is yet to be trained",

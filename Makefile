@@ -89,7 +89,7 @@ test-versions: install ## run the parity tests under other versions of transform
 			touch "$$place/installed"; }; \
 		export PYTHONPATH="$(CURDIR)/$$place$${others:+:$$others}"; \
 		echo "== $$($(BIN)/python -c 'import transformers; print("transformers", transformers.__version__)')"; \
-		$(BIN)/python -m pytest -q tests/parity $(or $(TEST_ARGS),-n $(TEST_JOBS) --dist worksteal) || \
+		$(BIN)/python -m pytest -q tests/parity tests/ddgviz/test_hf_recording.py $(or $(TEST_ARGS),-n $(TEST_JOBS) --dist worksteal) || \
 			[ $$? -eq 5 ] || failed="$$failed $$version"; \
 	done; \
 	[ -z "$$failed" ] || { echo "== failed under transformers$$failed" >&2; exit 1; }

@@ -58,4 +58,5 @@ _LITERAL = re.compile(
 @cache
 def styles(name: str = "widget") -> str:
     """All styles of a ``widget``, the themes' colours included, or of a ``panel`` around it, or of a ``race`` or ``tour``."""
-    return (stylesheet() if name == "widget" else "") + (_WEB / f"{name}.css").read_text(encoding="utf-8")
+    own = re.sub(r"\s+", " ", (_WEB / f"{name}.css").read_text(encoding="utf-8"))
+    return (stylesheet() if name == "widget" else "") + re.sub(r" ?([{};,>]) ?|(?<=:) ", r"\1", own).replace(";}", "}")

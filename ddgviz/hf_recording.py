@@ -85,7 +85,7 @@ class Recording:
         return self._trace
 
     def _before(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        cache = kwargs.get("past_key_values")
+        cache = kwargs.get("cache", kwargs.get("past_key_values"))  # the first from transformers 5.24 on
         self._past = 0 if cache is None else int(cache.get_seq_length())
 
     def _after(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -119,8 +119,10 @@ class Recording:
 
     def _assemble(self, prompt: list[int], output: list[int], options: dict[str, Any]) -> dict[str, Any]:
         """The trace of a run."""
-        started = options.get("decoder_input_ids")
-        start = len(prompt) if not self._seq2seq else 1 if started is None else started.shape[1]
+        given = options.get("decoder_input_ids")
+        started = [] if given is None else given[0].tolist()
+        begins = bool(started) and output[: len(started)] == started  # else `generate` put the start symbol before it
+        start = len(started) + (not begins) if self._seq2seq else len(prompt)
         tokens = output[start:]
         decoder, origin = _described(options, self.module.generation_config)
         rows, settled = [], 0
@@ -130,8 +132,10 @@ class Recording:
         if settled != len(tokens):
             remedy = "Only what the model's own forward computes can be recorded; see the docstring of ddgviz.record."
             raise fail(f"{len(self.passes)} passes account for {len(tokens)} tokens", f"{settled} of them", remedy)
-        ends = self.module.generation_config.eos_token_id
-        end = [ends] if isinstance(ends, int) else list(ends or [])
+        configs = options.get("generation_config"), self.module.generation_config
+        asked = [options.get("eos_token_id"), *(getattr(config, "eos_token_id", None) for config in configs)]
+        ends: Any = next((ids for ids in asked if ids is not None), [])
+        end = [ends] if isinstance(ends, int) else [int(id_) for id_ in ends]
         used = {token for row in rows for token in (*row["tokens"], *row["drafts"]) if token >= 0} | {*tokens}
         return {
             "format": FORMAT,

@@ -84,18 +84,18 @@ def short(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-_EXACT = {int, str, bool, type(None)}
+_EXACT = {str, bool, type(None)}
 _NUMBERS = {int, float, type(None)}
 
 
 def plain(value: Any) -> Any:
     """`value` as JSON can hold it: arrays as lists, numbers that are not finite as None."""
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
     if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, (str, int)):
-        return str(value) if isinstance(value, str) else int(value)
+    if isinstance(value, (int, float)):
+        return (int if isinstance(value, int) else float)(value) if _is_finite(value) else None
+    if isinstance(value, str):
+        return str(value)
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -103,11 +103,19 @@ def plain(value: Any) -> Any:
         if kinds <= _EXACT:
             return list(value)
         if kinds <= _NUMBERS:
-            return [None if item is None or not math.isfinite(item) else item for item in value]
+            return [None if item is None or not _is_finite(item) else item for item in value]
         return [plain(item) for item in value]
     if hasattr(value, "tolist"):
         return plain(value.tolist())
     raise fail("A trace holds numbers, strings, lists and objects", type(value).__name__)
+
+
+def _is_finite(value: float) -> bool:
+    """Whether a float can hold it."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def check_header(data: Mapping[str, Any]) -> None:

@@ -496,6 +496,8 @@ def _parse(text: str) -> Any:
         ) from error
     except RecursionError as error:
         raise fail("The trace is not whole JSON", f"{len(text)} characters of brackets in brackets", _CUT) from error
+    except ValueError as error:  # a number of thousands of digits
+        raise fail("The trace is not JSON that can be read", str(error), _CUT) from error
     if not isinstance(data, dict):
         raise fail("A trace is a JSON object", data)
     return data

@@ -43,8 +43,8 @@ function check({ pictures }) {
     (!words.source || (strings(words.source.parts) && whole(words.source.of, 10_000) && words.source.said instanceof Object)) &&
     whole(trace?.hypotheses, 1_000) &&
     trace.hypotheses.every((hypothesis) => whole(hypothesis.tokens, 10_000)) &&
-    trace.hypotheses.length > 0 &&
     whole(trace.iterations, 10_000) &&
+    trace.hypotheses.length + !trace.iterations.length > 0 &&
     trace.iterations.every(
       ({ slots, tokens, drafts, status, origins }) =>
         whole(slots, 10_000) &&
@@ -103,6 +103,15 @@ async function open() {
       const brought = packed ? { ...JSON.parse(await unpackText(packed)), link: packed } : own;
       if (packed) check(brought);
       draw(brought);
+      // The whole, so that what cannot be drawn fails here and not in a later frame.
+      for (const picture of packed ? shown : []) {
+        const { clock } = picture;
+        cancelAnimationFrame(picture.frame);
+        picture.clock = picture.total;
+        picture.drawNow();
+        picture.clock = clock;
+        picture.draw(true);
+      }
     } catch (error) {
       draw(own);
       shown[0].setNotice(`The address holds no picture that can be drawn: ${error.message}. It may have been cut; copy it again.`);

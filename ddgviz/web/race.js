@@ -58,9 +58,11 @@ export function mountRace(host, { title, runners, verdict }) {
     tick();
   };
   play.addEventListener("click", start);
+  let timer = 0;
   if (matchMedia("(prefers-reduced-motion: reduce)").matches) draw(total);
-  else setTimeout(start, LEAD);
+  else timer = setTimeout(start, LEAD);
   return () => {
+    clearTimeout(timer);
     cancelAnimationFrame(frame);
     theme.stop();
     root.remove();

@@ -310,7 +310,8 @@ class View {
       this.held = true;
       this.halt();
       this.clock = Math.max(0, Math.min(last, view.pass));
-      this.focus = Number.isInteger(view.row) && Number.isInteger(view.column) ? { row: view.row, column: view.column } : null;
+      const { row, column } = view;
+      this.focus = row >= 0 && column >= 0 && Number.isInteger(row) && Number.isInteger(column) ? { row, column } : null;
       this.hot = this.focused;
       this.share({ pass: this.clock });
     }

@@ -41,7 +41,13 @@ def converted(folder: Path) -> Path:
             digest.update(hashlib.file_digest(content, "sha256").digest())
     target = user_cache() / "converted" / digest.hexdigest()[:32]
     if not (target / "config.json").is_file():
-        _convert(folder, files, target)
+        try:
+            _convert(folder, files, target)
+        except OSError as error:
+            raise CheckpointError(
+                f"{folder} could not be converted into the cache {target}: {error.strerror or error}. Make room, or set "
+                "XDG_CACHE_HOME to a folder that can be written."
+            ) from error
         warnings.warn(
             f"{folder} has no safetensors: its {', '.join(path.name for path in files)} (SHA-256 of all {digest.hexdigest()}) "
             f"was converted once, into {target}.",

@@ -1,4 +1,7 @@
-"""A checkpoint's generation settings as `core.Constraints`; every rule is applied or raises an error, none is ignored."""
+"""A checkpoint's generation settings as `core.Constraints`; what would change the output is applied or raises an error.
+
+What asks for another kind of search, such as ``do_sample``, is ignored: the decoder is named apart from the checkpoint.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +22,10 @@ UNSUPPORTED = (
     "stop_strings",
     "watermarking_config",
     "guidance_scale",
+    "force_words_ids",
+    "constraints",
+    "max_time",
+    "token_healing",
 )
 """Rules that change the output and are not implemented; their neutral values are accepted."""
 DEFAULT_NEW_TOKENS = 20

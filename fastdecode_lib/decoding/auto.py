@@ -82,7 +82,7 @@ class PassTimes:
         size = _rounded(positions)
         times = self.by_size[size]
         times.add(seconds)
-        if len(times.latest) == ENOUGH:
+        if len(times.latest) >= ENOUGH:
             self.smallest, self.largest = min(self.smallest, size), max(self.largest, size)
 
     def known(self, positions: int) -> bool:

@@ -28,6 +28,8 @@ USUAL = Auto(draft="ngram+lexicon")
 """The decoder if there is a draft table and nothing was measured."""
 GREEDY = Window(1, "pad")
 """Greedy decoding as a parallel decoder."""
+KEPT = 8
+"""Decoders with loaded drafts that are kept for later calls."""
 
 
 class Drafting:
@@ -111,7 +113,8 @@ class Drafting:
             except ValueError as error:
                 warnings.warn(f"What speedup chose no longer runs, decoding as usual: {error}", stacklevel=7)
         if loaded is not None and self.direction in self._frames(loaded):
-            return self.resolved(USUAL)
+            with suppress(ValueError):  # drafts of another vocabulary than the module's
+                return self.resolved(USUAL)
         warnings.warn(
             f"No drafts are known for this model and direction: got {self.module.name_or_path or 'a module'}, which is decoded "
             "greedily. Run fastdecode speedup, or give a width.",
@@ -135,6 +138,8 @@ class Drafting:
             if draft.table is not None:
                 table, draft = draft.table, replace(draft, table=None)
                 files = replace(files, table=lambda: table)
+            for expired in [*self.found][: 1 - KEPT]:
+                self.found.pop(expired, None)
             self.found[key] = decoder.with_draft(draft.resolve(self.network, files))
         return self.found[key]
 
@@ -153,7 +158,14 @@ class Drafting:
         if self.loaded is None:
             return ModelFiles()
         loaded, (source, target) = self.loaded, self.direction
-        return loaded.files(source, target, self.ends, lambda name: outputs_of(name, loaded, source, target))
+        files = loaded.files(source, target, self.ends, lambda name: outputs_of(name, loaded, source, target))
+
+        def fitting() -> Any:
+            """The table beside the checkpoint, unless the module's vocabulary was changed since."""
+            table = files.table()
+            return table if table is not None and table.vocabulary == self.network.outputs[0].vocabulary else None
+
+        return replace(files, table=fitting)
 
 
 def _written(folder: Path) -> int:

@@ -236,6 +236,17 @@ def test_a_folder_is_converted_like_a_hub_model(
     assert converted(pickled) != model.checkpoint.folder, "other weights are another model"
 
 
+def test_a_cache_that_cannot_be_written_is_named(
+    pickled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("x")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(
+        CheckpointError, match=r"could not be converted into the cache .* set XDG_CACHE_HOME to a folder"
+    ):
+        converted(pickled)
+
+
 def test_files_of_before_torch_1_6_and_changed_settings(
     pickled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

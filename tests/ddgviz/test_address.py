@@ -106,9 +106,18 @@ def altered(**changes: Any) -> dict[str, Any]:
     return data | {"pictures": [picture | {"trace": picture["trace"] | changes}]}
 
 
+def worded(**changes: Any) -> dict[str, Any]:
+    """What a page draws, the one picture's words changed."""
+    data = contents(simulate.garden())
+    (picture,) = data["pictures"]
+    return data | {"pictures": [picture | {"words": picture["words"] | changes}]}
+
+
+ROWS = contents(simulate.garden())["pictures"][0]["trace"]["iterations"]
+
+
 def far() -> dict[str, Any]:
-    iterations = contents(simulate.garden())["pictures"][0]["trace"]["iterations"]
-    return altered(iterations=[iterations[0] | {"slots": [30_000_000 + slot for slot in iterations[0]["slots"]]}])
+    return altered(iterations=[ROWS[0] | {"slots": [30_000_000 + slot for slot in ROWS[0]["slots"]]}])
 
 
 @pytest.mark.browser
@@ -120,14 +129,39 @@ def far() -> dict[str, Any]:
         altered(hypotheses=[{}]),
         altered(iterations=[{"slots": [0]}]),
         {"pictures": [], "verdict": ""},
+        worded(passes=None),
+        altered(iterations=[row | {"probabilities": "x"} for row in ROWS]),
+        altered(
+            iterations=[
+                row | {"lanes": [1]} for row in contents(simulate.garden())["pictures"][0]["trace"]["iterations"]
+            ]
+        ),
     ],
-    ids=["a slot far away", "no output", "an output of nothing", "a pass without tokens", "no picture"],
+    ids=[
+        *("a slot far away", "no output", "an output of nothing", "a pass without tokens", "no picture"),
+        *("no words of passes", "no probabilities", "no lanes"),
+    ],
 )
 def test_a_link_with_something_else_says_so(opened: Opener, data: dict[str, Any]) -> None:
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     packed = urlsafe_b64encode(packer.compress(json.dumps(data).encode()) + packer.flush()).decode().rstrip("=")
     page = opened(simulate.garden(), f"#trace={packed}", reduced_motion="reduce")
-    assert shown(page) == 6 and "no trace of this form" in page.locator(".ddg-notice").inner_text()
+    notice = page.locator(".ddg-notice").inner_text()
+    assert shown(page) == 6 and notice.startswith("The address holds no picture that can be drawn: ")
+
+
+@pytest.mark.browser
+def test_the_link_to_an_empty_translation_is_drawn(opened: Opener) -> None:
+    page = opened(
+        simulate.garden(), f"#trace={pack_text(altered(hypotheses=[], iterations=[]))}", reduced_motion="reduce"
+    )
+    page.wait_for_function("() => document.querySelector('.ddg-title')?.textContent")
+    assert page.locator(".ddg-notice").inner_text() == ""
+
+
+@pytest.mark.browser
+def test_a_view_of_no_place_is_drawn(opened: Opener) -> None:
+    assert shown(opened(simulate.garden(), "#pass=3&row=-5&column=0", reduced_motion="reduce")) == 3
 
 
 @pytest.mark.browser

@@ -100,6 +100,18 @@ def test_json_without_its_start(tmp_path: Path) -> None:
     refuses("read", json.dumps(simulate.garden())[1:], tmp_path)
 
 
+def test_a_number_of_thousands_of_digits(tmp_path: Path) -> None:
+    refuses("read", '{"a":' + "9" * 5_000 + "}", tmp_path)
+
+
+@pytest.mark.parametrize("key", ["seconds", "probabilities", "margins"])
+def test_whole_numbers_that_no_float_holds_are_unknown(key: str) -> None:
+    trace = simulate.garden()
+    for row in trace["iterations"]:
+        row[key] = 10**400 if key == "seconds" else [10**400] * len(row["slots"])
+    assert ddgviz.svg(trace) and html(trace)
+
+
 def test_brackets_without_end(tmp_path: Path) -> None:
     refuses("read", '{"a":' + "[" * 100_000, tmp_path)
 

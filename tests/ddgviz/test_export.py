@@ -210,3 +210,9 @@ def test_a_link_stays_and_what_is_no_file_is_never_replaced(tmp_path: Path) -> N
     (tmp_path / "folder.svg").mkdir()
     with pytest.raises(ValueError, match=r"saved as a file, got '.*Name a file that is no folder"):
         write(tmp_path / "folder.svg", b"<svg/>")
+
+
+def test_a_file_keeps_its_permissions(small: dict[str, Any], tmp_path: Path) -> None:
+    path = ddgviz.save(small, tmp_path / "a.svg")
+    path.chmod(0o600)
+    assert ddgviz.save(small, path).stat().st_mode & 0o777 == 0o600

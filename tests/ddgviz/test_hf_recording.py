@@ -116,3 +116,27 @@ def test_what_cannot_be_followed_is_refused_and_leaves_no_hook() -> None:
         ddgviz.show(recording)
     with pytest.raises(ValueError, match=r"a model of transformers that generates, got 'Linear'\. For a model"):
         ddgviz.record(torch.nn.Linear(1, 1))
+
+
+def test_the_ends_given_to_generate_end_the_recording() -> None:
+    """By an argument or by settings of the call; the module's own are for the rest."""
+    model, prompt = decoder_only(), torch.tensor(PROMPT)
+    end = model.generate(prompt, max_new_tokens=12)[0, len(PROMPT[0]) :].tolist()[4]
+    config = transformers.GenerationConfig(max_new_tokens=12, eos_token_id=[end, 3], pad_token_id=0)
+    for options, ends in (
+        ({"eos_token_id": end, "max_new_tokens": 12}, [end]),
+        ({"generation_config": config}, [end, 3]),
+    ):
+        recording = ddgviz.record(model)
+        recording.generate(prompt, **options)
+        assert recording.to_dict()["end"] == ends and recording.to_dict()["hypotheses"][0]["stop"] == "end"
+
+
+def test_a_prompt_of_the_decoder_is_not_output() -> None:
+    """`generate` puts the start symbol before a prompt that lacks it."""
+    outputs = []
+    for given in ([[5]], [[0, 5]]):
+        recording = ddgviz.record(encoder_decoder())
+        recording.generate(torch.tensor(PROMPT), decoder_input_ids=torch.tensor(given), max_new_tokens=5, num_beams=1)
+        outputs.append(recording.to_dict()["hypotheses"][0]["tokens"])
+    assert outputs[0] == outputs[1] and len(outputs[0]) == 5

@@ -552,6 +552,26 @@ def test_what_pays_is_found(bundled: Any, monkeypatch: pytest.MonkeyPatch) -> No
     assert chosen[-1] == drafting.GREEDY
 
 
+def test_a_module_with_another_vocabulary_has_no_drafts_of_its_checkpoint(bundled: Any) -> None:
+    module, inputs, _ = bundled
+    module.resize_token_embeddings(16_010)
+    expected = module.eval().generate(**inputs)
+    for custom in (hf.window(4), hf.window()):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert torch.equal(module.generate(**inputs, custom_generate=custom), expected)
+
+
+def test_loaded_drafts_of_few_calls_are_kept(bundled: Any) -> None:
+    from fastdecode_lib.checkpoints.hub import find_checkpoint
+
+    module, inputs, _ = bundled
+    head = str(find_checkpoint("tatoeba-small").folder / "draft-head.safetensors")
+    for _ in range(drafting.KEPT + 2):
+        module.generate(**inputs, custom_generate=hf.window(3, "head", head=head))
+    assert len(private.notes(module)["found"]) <= drafting.KEPT
+
+
 def test_what_was_measured_is_found(bundled: Any) -> None:
     from fastdecode_lib.checkpoints.hub import find_checkpoint
     from fastdecode_lib.drafts.finding import choice_file

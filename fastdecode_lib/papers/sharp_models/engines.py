@@ -71,7 +71,7 @@ class Size:
     shape: Architecture = OPUS
 
 
-QUICK = Size((14, 2), rounds=7, trials=1, passes=(14, 2), throughput=700, batches=(16, 32, 64), starts=3)
+QUICK = Size((14, 1), rounds=6, trials=1, passes=(14, 1), throughput=300, batches=(16, 64), starts=3)
 FULL = Size((60, 6), rounds=9, trials=3, passes=(40, 5), throughput=1000, batches=(8, 16, 32, 64, 128), starts=7)
 SIZES = {
     Scale.TINY: Size((2, 1), rounds=3, trials=0, passes=(1, 1), throughput=6, batches=(4,), starts=1, shape=TOY),

@@ -132,16 +132,19 @@ class Drafting:
                 f"A draft head needs the model's hidden vectors: got {type(self.module).__name__}, which runs through its own "
                 f"forward, with draft={draft.written!r}. Use draft=ngram+lexicon."
             )
-        files = self._files()
+        kept: dict[Any, Any] = self.found.setdefault("resolved", {})
         key = decoder, self.direction, self.network.engine
-        if key not in self.found:
-            if draft.table is not None:
-                table, draft = draft.table, replace(draft, table=None)
-                files = replace(files, table=lambda: table)
-            for expired in [*self.found][: 1 - KEPT]:
-                self.found.pop(expired, None)
-            self.found[key] = decoder.with_draft(draft.resolve(self.network, files))
-        return self.found[key]
+        if (known := kept.get(key)) is not None:
+            return known
+        files = self._files()
+        if draft.table is not None:
+            table, draft = draft.table, replace(draft, table=None)
+            files = replace(files, table=lambda: table)
+        resolved = decoder.with_draft(draft.resolve(self.network, files))
+        for expired in [*kept][: 1 - KEPT]:
+            kept.pop(expired, None)
+        kept[key] = resolved
+        return resolved
 
     def watchers(self, decoder: Any, rows: Sequence[Row], memory: Any) -> list[Any]:
         """Observers of the network's vectors for each row: the drafters that use a head."""

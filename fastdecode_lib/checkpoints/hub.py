@@ -141,6 +141,11 @@ def _from_hub(name: str, revision: str | None) -> Path:
             f"The model {name!r} has no such revision: got {revision!r}. Give a branch, a tag or a commit of it."
         ) from error
     except (*http_errors, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
+        if HF_HUB_OFFLINE:
+            raise CheckpointError(
+                f"The model {name!r} is not in the cache of the Hugging Face hub, which HF_HUB_OFFLINE keeps from the network. "
+                "Unset it, or give a local folder."
+            ) from error
         raise CheckpointError(
             f"The model {name!r} could not be fetched from the Hugging Face hub: {type(error).__name__}. Check the name and "
             "the network, or give a local folder."

@@ -140,7 +140,7 @@ def check_sums(folder: Path, expected: dict[str, str], remedy: str) -> None:
 
 
 def fetch(name: str, folder: Path = FOLDER) -> Path:
-    """Download a model from its address in the manifest, and check its sums.
+    """A model of the manifest, downloaded from its address if it is not in the folder, its sums checked.
 
     Returns
     -------
@@ -162,8 +162,8 @@ def fetch(name: str, folder: Path = FOLDER) -> Path:
             f"The manifest does not name {name!r}: it has {', '.join(records) or 'no models'}. Give one of them."
         )
     record = records[name]
-    if record.where != NOT_SHIPPED:
-        raise CheckpointError(f"{name} is here already ({record.where}): fastdecode_lib.load({name!r}) opens it.")
+    if (present := find_weights(name, folder)) is not None:
+        return present
     if not (record.address and record.sha256):
         raise CheckpointError(f"{name} has no address to be fetched from. Train it instead: {record.command}")
     with atomic_folder(folder / name) as temporary:

@@ -145,6 +145,7 @@ def _start(name: str, folder: Path, options: list[str]) -> "subprocess.Popen[byt
 
 def _fetch(options: argparse.Namespace) -> int:
     from fastdecode_lib.checkpoints import weights
+    from fastdecode_lib.checkpoints.hub import bundled
 
     if not (weights.FOLDER / weights.MANIFEST).is_file():
         raise UsageError(
@@ -152,7 +153,7 @@ def _fetch(options: argparse.Namespace) -> int:
             "project, or train the model: fastdecode train NAME"
         )
     for name in options.names:
-        print(f"{name}: fetched into {weights.fetch(name)}")
+        print(f"{name} is in {bundled().get(name) or weights.fetch(name)}")
     if not options.names:
         print_table(
             [

@@ -205,6 +205,11 @@ def test_no_connection_is_one_sentence(hub: Hub, tmp_path: Path) -> None:
     assert done.returncode == 1 and "could not be fetched from the Hugging Face hub" in done.stderr.splitlines()[-1]
 
 
+def test_a_hub_that_is_kept_offline_says_so(hub: Hub, tmp_path: Path) -> None:
+    done = loaded(hub, tmp_path, HF_HUB_OFFLINE="1")
+    assert done.returncode == 1 and "which HF_HUB_OFFLINE keeps from the network" in done.stderr.splitlines()[-1]
+
+
 def test_a_gated_model_says_so(hub: Hub, tmp_path: Path) -> None:
     hub.status = 403
     done = loaded(hub, tmp_path)

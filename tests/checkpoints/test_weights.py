@@ -170,8 +170,18 @@ def test_what_cannot_be_fetched(remote: Path, folder: Path, capsys: pytest.Captu
         CheckpointError, match="tiny has no address to be fetched from. Train it instead: fastdecode train"
     ):
         weights.fetch("tiny", folder)
-    assert cli.main(["fetch", "tatoeba-small"]) == 2 and "is here already (bundled)" in capsys.readouterr().err
     assert cli.main(["fetch"]) == 0 and "bundled" in capsys.readouterr().out
+
+
+def test_what_is_here_is_not_fetched(
+    remote: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(weights, "FOLDER", folder)
+    fetched = weights.fetch("tiny", folder)
+    (remote / "config.json").unlink()
+    assert weights.fetch("tiny", folder) == fetched
+    assert cli.main(["fetch", "tatoeba-small"]) == 0
+    assert capsys.readouterr().out.startswith("tatoeba-small is in ")
 
 
 def test_an_installed_library_has_nothing_to_fetch_into(

@@ -145,12 +145,11 @@ def _result(e: Any, scale: Any, *, make: bool) -> Any:
 
 
 def _pages() -> int:
-    """Write docs/results and the tables of README.md and docs/index.md; only charts that have changed are drawn again."""
+    """Write what pages have from results; only charts that have changed are drawn again."""
     from fastdecode_lib.papers import page
     from fastdecode_lib.store import write_text
 
-    texts = {page.FOLDER / name: text for name, text in page.pages().items()} | page.first_pages()
-    for path, text in texts.items():
+    for path, text in page.pages().items():
         write_text(path, text)
         print(path)
     _draw_charts(page.FOLDER / page.CHARTS)

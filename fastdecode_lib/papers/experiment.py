@@ -233,30 +233,6 @@ class Citation:
 
 
 @dataclass(frozen=True)
-class Conclusion:
-    """What the page of results says of a paper besides its tables, in Markdown.
-
-    Attributes
-    ----------
-    claims, found, differs, why, use : str
-        Its claim, our findings, the difference between them, its cause, what to use: the top of the page.
-    setup : str
-        Setup of all measurements on the page.
-    differences, inconsistencies : tuple of str
-        Differences from the paper's method, and what does not add up in the paper.
-    """
-
-    claims: str
-    found: str
-    differs: str
-    why: str
-    use: str
-    setup: str
-    differences: tuple[str, ...]
-    inconsistencies: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Paper:
     """A paper, or another group of experiments, with its notebook.
 
@@ -268,10 +244,8 @@ class Paper:
         The notebook's name, without its suffix.
     citation : Citation or None
         None for a group that is no paper.
-    conclusion : Conclusion or None
-        A paper without a conclusion has no page of results.
     chart : str
-        The experiment whose chart is the first on the page.
+        The experiment whose chart is the first on its page of results; empty if it has no page.
     """
 
     stem: str
@@ -279,7 +253,6 @@ class Paper:
     title: str
     experiments: tuple[Experiment, ...]
     citation: Citation | None = None
-    conclusion: Conclusion | None = None
     chart: str = ""
 
     @property

@@ -63,126 +63,72 @@ def _rival(method: str, projection: str) -> Headline:
     return Headline("learning_to_screen", method, "vocabulary_clusters.end_to_end", where)
 
 
-def _first(method: str, stem: str, command: str = "", readme: bool = False, when: str = "", **choices: str) -> Headline:
+def _first(method: str, stem: str, when: str = "", command: str = "", readme: bool = False, **choices: str) -> Headline:
     """A row of the methods of the first page: the bundled model, single sentences, all in one run."""
     where = {"set": "single", "decoder": "greedy", "projection": "exact", "precision": "float32"} | choices
+    options = ", ".join(f'{name}="{value}"' for name, value in choices.items())
+    command = command or (f"`load(name, {options})`" if "precision" in choices else f"`{options}`")
     result = "combinations.first_page"
     return Headline(stem, method, result, where, command, unchanged="agreement", readme=readme, when=when)
 
 
+def _beam_of_ten(method: str, stem: str, system: str, command: str, loss: str, readme: bool = False) -> Headline:
+    """A system of Imamura and Sumita's table 2 over single-token decoding, single sentences."""
+    where, instead = {"system": system, "set": "single"}, f"another model, {loss} BLEU less"
+    return Headline(
+        stem, method, "double_token_decoding.table2", where, f"{command}, beam of 10", "token_ratio", instead=instead,
+        readme=readme, when="the model is yet to be trained",
+    )  # fmt: skip
+
+
+CLUSTERED, QUANTISED = {"projection": "clustered"}, {"projection": "quantised"}
+WINDOW = {"decoder": "window:width=3"} | QUANTISED
+MERGED = {"name": "merged states", "set": "sharp-s4, test sentences"}
+LARGE = {"shape": GROWN, "precision": "float32", "set": "joined", "draft": "ngram+lexicon", "width": 3} | QUANTISED
 HEADLINES = (
     _first(
-        "clusters",
-        "vocabulary_clusters",
-        '`projection="clustered"`',
-        projection="clustered",
-        readme=True,
-        when="few outputs may change; clusters are fitted in minutes",
+        "clusters", "vocabulary_clusters", "few outputs may change; clusters are fitted in minutes", readme=True, **CLUSTERED
     ),
     _first(
-        "learned screen",
-        "learning_to_screen",
-        '`projection="screened"`',
+        "learned screen", "learning_to_screen", "some outputs may change; a screen is learned in minutes", readme=True,
         projection="screened",
-        readme=True,
-        when="some outputs may change; a screen is learned in minutes",
     ),
-    Headline(
-        "double_token_decoding",
-        "two tokens a step",
-        "double_token_decoding.table2",
-        {"system": "bidirectional", "set": "single"},
-        '`load("bidirectional")`, beam of 10',
-        speedup="token_ratio",
-        instead="another model, 2.6 BLEU less",
-        readme=True,
-        when="the model is yet to be trained",
+    _beam_of_ten(
+        "two tokens a step", "double_token_decoding", "bidirectional", '`load("bidirectional")`', "2.6", readme=True
     ),
-    _first("HGJ", "parallel_decoding", '`decoder="hybrid:block=3"`', decoder="hybrid:block=3", readme=True),
+    _first("HGJ", "parallel_decoding", readme=True, decoder="hybrid:block=3"),
     Headline(
-        "sharp_models",
-        "all steps on S4",
-        "sharp_models.table1",
-        {"name": "merged states", "set": "sharp-s4, test sentences"},
-        '`load("sharp-s4", precision="int16")`',
-        speedup="factor",
-        unchanged="agreement",
-        readme=True,
-        chart=False,
+        "sharp_models", "all steps on S4", "sharp_models.table1", MERGED, '`load("sharp-s4", precision="int16")`', "factor",
+        "agreement", readme=True, chart=False,
+    ),
+    _first("quantised", BEYOND, "no output may change", readme=True, **QUANTISED),
+    _first(
+        "window and quantised", BEYOND, "no output may change, and `fastdecode speedup` finds that drafts pay", **WINDOW
     ),
     _first(
-        "quantised",
-        BEYOND,
-        '`projection="quantised"`',
-        projection="quantised",
-        readme=True,
-        when="no output may change",
+        "int8", BEYOND, "outputs may change, their BLEU not; nothing is to be fitted", readme=True, precision="int8"
     ),
     _first(
-        "window and quantised",
-        BEYOND,
+        "clusters in int8", BEYOND, "speed above all", '`"clustered"` with `precision="int8"`', precision="int8", **CLUSTERED
+    ),
+    Headline(
+        BEYOND, "window and quantised, large", "combinations.draft_time", LARGE,
         '`decoder="window:width=3", projection="quantised"`',
-        decoder="window:width=3",
-        projection="quantised",
-        when="no output may change, and `fastdecode speedup` finds that drafts pay",
+        when="no output may change; weights exceed the cache (our model grown, joined sentences)", chart=False,
     ),
-    _first(
-        "int8",
-        BEYOND,
-        '`load(name, precision="int8")`',
-        precision="int8",
-        readme=True,
-        when="outputs may change, their BLEU not; nothing is to be fitted",
-    ),
-    _first(
-        "clusters in int8",
-        BEYOND,
-        '`"clustered"` with `precision="int8"`',
-        projection="clustered",
-        precision="int8",
-        when="speed above all",
-    ),
+    _beam_of_ten("shallow decoder", BEYOND, "shallow_l2r", '`load("shallow-l2r")` in a checkout', "3.2"),
+    _first("PJ", "parallel_decoding", decoder="jacobi"),
+    _first("int16", "sharp_models", precision="int16"),
+    _first("candidate lists", "sharp_models", projection="lexical"),
     Headline(
-        BEYOND,
-        "window and quantised, large",
-        "combinations.draft_time",
-        {
-            "shape": GROWN,
-            "precision": "float32",
-            "projection": "quantised",
-            "set": "joined",
-            "draft": "ngram+lexicon",
-            "width": 3,
-        },
-        '`decoder="window:width=3", projection="quantised"`',
-        when="no output may change; weights exceed the cache (our model grown, joined sentences)",
-        chart=False,
-    ),
-    Headline(
-        BEYOND,
-        "shallow decoder",
-        "double_token_decoding.table2",
-        {"system": "shallow_l2r", "set": "single"},
-        '`load("shallow-l2r")` in a checkout, beam of 10',
-        speedup="token_ratio",
-        instead="another model, 3.2 BLEU less",
-        when="the model is yet to be trained",
-    ),
-    _first("PJ", "parallel_decoding", '`decoder="jacobi"`', decoder="jacobi"),
-    _first("int16", "sharp_models", '`load(name, precision="int16")`', precision="int16"),
-    _first("candidate lists", "sharp_models", '`projection="lexical"`', projection="lexical"),
-    Headline(
-        "double_token_decoding",
-        "two-token draft",
-        "double_token_decoding.lossless",
-        {"name": "drafted, width 4"},
+        "double_token_decoding", "two-token draft", "double_token_decoding.lossless", {"name": "drafted, width 4"},
         "`window:draft=model,model=NAME`",
     ),
     _rival("adaptive softmax", "adaptive"),
     _rival("SVD-softmax", "svd"),
     _rival("FGD", "fgd"),
     _rival("PCA-MIPS", "pca_mips"),
-)
+)  # fmt: skip
 """In the order of the tables: what each paper proposes, what goes beyond the papers, further methods, the rivals."""
 
 

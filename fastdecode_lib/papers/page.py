@@ -1,6 +1,6 @@
-"""The pages of results, docs/results/, and the tables of README.md and docs/index.md, as Markdown from the committed results.
+"""The parts of README.md, docs/index.md and docs/results/ that are made from committed results, as Markdown.
 
-``fastdecode figures --pages`` draws their charts and writes them.
+They stand between marks; the prose around them is written by hand. ``fastdecode figures --pages`` writes them and draws the charts.
 """
 
 import re
@@ -11,18 +11,17 @@ import pandas as pd
 
 from fastdecode_lib.checkpoints.weights import BUNDLED, HERE, NOT_SHIPPED, read_manifest
 from fastdecode_lib.papers.catalogue import papers
-from fastdecode_lib.papers.experiment import Chart, Column, Conclusion, Experiment, Paper
+from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper
 from fastdecode_lib.papers.headlines import BEYOND, HEADLINES, SECOND, measured
 from fastdecode_lib.papers.outcomes import NoResult, committed, result_name
-from fastdecode_lib.papers.reading import ENDS, MARK, absent, gaps, processors, selected, texts
+from fastdecode_lib.papers.reading import ENDS, absent, gaps, processors, selected, texts
 from fastdecode_lib.papers.shared.training_curves import committed_history
 
 FOLDER = Path("docs") / "results"
 CHARTS = "charts"
 RAW = "../../fastdecode_lib/results"
-BEGIN, END = "<!-- headlines: fastdecode figures --pages -->", "<!-- end of headlines -->"
+BEGIN, END = "<!-- results: fastdecode figures --pages -->", "<!-- end of results -->"
 FRONTIER = "frontier"
-MARKED = f"{MARK} marks a noisy ratio: its interval is wider than a tenth of it."
 
 
 def markdown(frame: pd.DataFrame, *parts: str | Column) -> str:
@@ -40,14 +39,30 @@ def charts() -> Iterator[tuple[str, pd.DataFrame, Chart | None]]:
     """Every chart of the pages: its file's stem, its rows, and its `Chart`, which the frontier of all methods lacks."""
     yield FRONTIER, measured(tuple(h for h in HEADLINES if h.chart)), None
     for paper in papers():
-        for experiment in paper.experiments if paper.conclusion else ():
+        for experiment in paper.experiments if paper.chart else ():
             if experiment.chart and (frame := _result(experiment)) is not None:
                 yield experiment.name, experiment.chart.rows(frame), experiment.chart
 
 
-def pages() -> dict[str, str]:
-    """The text of every page by file name."""
-    return {"README.md": landing()} | {f"{paper.stem}.md": page(paper) for paper in papers() if paper.conclusion}
+def pages() -> dict[Path, str]:
+    """The text of every page of the current folder with such a part, its prose as it is."""
+    parts = {
+        Path("README.md"): headlines("docs/results/", readme=True),
+        FOLDER.parent / "index.md": choices(),
+        FOLDER / "README.md": headlines(""),
+        FOLDER / "models.md": learned(),
+    } | {FOLDER / f"{paper.stem}.md": sections(paper) for paper in papers() if paper.chart}
+    return {path: with_part(path.read_text(encoding="utf-8"), part) for path, part in parts.items()}
+
+
+def with_part(text: str, part: str) -> str:
+    """A page with the part between its marks replaced."""
+    if BEGIN not in text or END not in text:
+        raise ValueError(
+            f"A page needs the marks of its results: got none of {BEGIN!r} and {END!r}. Put them where they go."
+        )
+    before, _, after = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n{part}\n{END}{after.partition(END)[2]}"
 
 
 def headlines(link: str, *, readme: bool = False) -> str:
@@ -118,72 +133,19 @@ def choices() -> str:
     return markdown(rows, Column("when", "if"), Column("command", "use"), *_gains(), Column("paper", "measured in"))
 
 
-def landing() -> str:
-    """The first page of results."""
-    links = "\n".join(
-        f"- [{paper.name}]({paper.stem}.md): {paper.title}" if paper.citation else f"- [{paper.name}]({paper.stem}.md)"
-        for paper in papers()
-        if paper.conclusion
-    )
-    table = headlines("")
-    noisy = f"{MARKED} " if MARK in table else ""
-    return f"""# Results
-
-![How fast every method is and how many outputs it leaves unchanged; up and to the right is better]({CHARTS}/{FRONTIER}.svg)
-
-Speedup over our own greedy decoding with the exact projection, against the share of outputs that stay the same, token for token:
-one thread, one sentence at a time, 95% intervals. Points come from several runs on the bundled model, each over its own baseline;
-the pages say which. A point at the top loses nothing. In the table, models of two tokens a step and the shallow one are compared
-with single-token decoding at their beam of 10, and Devlin's steps with the same network on torch at its beam of 6.
-
-{table}
-
-{noisy}Against Hugging Face's `generate` our greedy decoding, the baseline here, is itself 3.6 times as fast on the
-bundled model on the Intel Xeon (*Time of a step* under [Devlin (2017)](sharp_models.md)), and 10 times on the AMD EPYC
-([own sentences](models.md)). Of two to four sentences joined the methods keep fewer outputs: `clustered` 90%, `screened` 78%, int8
-63% ([combinations](combinations.md)).
-
-{links}
-- [The bundled models](models.md): quality, and all decoders beside Hugging Face and CTranslate2
-
-Each page has the conclusion, the charts and tables of its paper with the paper's values in the same row, and what differs from the
-paper. [How numbers are made](../numbers.md) says how times are taken; words such as *pass* and *draft* are in the
-[glossary](../glossary.md). `fastdecode experiment --list` has every table with its state, and
-[`fastdecode_lib/results`]({RAW}) their raw times, versions and settings.
-"""
-
-
-def page(paper: Paper) -> str:
-    """The page of a paper: conclusion, setup, a section for each table or figure, differences from the paper."""
-    conclusion = paper.conclusion
-    assert conclusion is not None
-    heading = paper.title if paper.citation is None else f"{paper.name}: {paper.title}"
-    blocks = [f"# {heading}"]
-    if paper.citation:
-        citation = paper.citation
-        blocks.append(f"{citation.authors} ({citation.year}), *[{citation.title}]({citation.link})*.")
-    labels = (
-        ("The claim", conclusion.claims),
-        ("Found here", conclusion.found),
-        ("Where it differs", conclusion.differs),
-        ("Why", conclusion.why),
-        ("What to use", conclusion.use),
-    )
-    blocks.append("\n".join(f"- **{label}**: {sentence}" for label, sentence in labels))
-    title = next(e.title for e in paper.experiments if e.table == paper.chart)
-    blocks.append(f"![{title}]({CHARTS}/{paper.stem}.{paper.chart}.svg)")
-    blocks.append(
-        f"{conclusion.setup} {MARKED} Live: the notebook [`{paper.notebook}`](../../notebooks/{paper.notebook}.ipynb)."
-    )
-    missing = []
+def sections(paper: Paper) -> str:
+    """A section for each table or figure of a paper, and what is not measured yet."""
+    blocks, missing = [], []
     for experiment in paper.experiments:
         frame = _result(experiment)
         if frame is not None and (experiment.on_page or experiment.chart):
             blocks += _section(experiment, frame, experiment.table == paper.chart)
         elif experiment.on_page:
             missing.append(experiment.title)
-    blocks += _differences(paper, conclusion, missing)
-    return "\n\n".join(block for block in blocks if block) + "\n"
+    if missing:
+        command = f"fastdecode experiment {paper.stem} --scale laptop --results fastdecode_lib/results"
+        blocks.append(f"Not measured yet (`{command}`): {'; '.join(missing)}.")
+    return "\n\n".join(block for block in blocks if block)
 
 
 def _result(experiment: Experiment) -> pd.DataFrame | None:
@@ -226,20 +188,6 @@ def _weights(result: str) -> str:
     return f" Of other weights than the bundled ones: {weights}." if weights else ""
 
 
-def _differences(paper: Paper, conclusion: Conclusion, missing: list[str]) -> list[str]:
-    title = "What differs from the paper" if paper.citation else "What is not in it"
-    blocks = [f"## {title}", "\n".join(f"- {sentence}" for sentence in conclusion.differences)]
-    if conclusion.inconsistencies:
-        blocks += [
-            "## What does not add up in the paper",
-            "\n".join(f"- {sentence}" for sentence in conclusion.inconsistencies),
-        ]
-    if missing:
-        command = f"fastdecode experiment {paper.stem} --scale laptop --results fastdecode_lib/results"
-        blocks.append(f"Not measured yet (`{command}`): {'; '.join(missing)}.")
-    return blocks
-
-
 def learned() -> str:
     """The table of how far every shipped translation model was trained: its score on dev half-way and at the end."""
     rows = []
@@ -264,20 +212,3 @@ def learned() -> str:
         Column("end", "at the end", 1),
         Column("bleu", "BLEU on test", 1),
     )
-
-
-def first_pages() -> dict[Path, str]:
-    """README.md, docs/index.md and docs/results/models.md of the current folder, with their tables from the results."""
-    tables = {Path("README.md"): headlines("docs/results/", readme=True), FOLDER.parent / "index.md": choices()}
-    tables[FOLDER / "models.md"] = learned()
-    return {path: with_table(path.read_text(encoding="utf-8"), table) for path, table in tables.items()}
-
-
-def with_table(text: str, table: str) -> str:
-    """A page with the table between its marks replaced."""
-    if BEGIN not in text or END not in text:
-        raise ValueError(
-            f"A page needs the marks of its table: got none of {BEGIN!r} and {END!r}. Put them where it goes."
-        )
-    before, _, after = text.partition(BEGIN)
-    return f"{before}{BEGIN}\n{table}\n{END}{after.partition(END)[2]}"

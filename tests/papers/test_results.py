@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import plotly
 import pytest
+from prose import LANDING, ROOT, conclusion, does_not_add_up
 
 from fastdecode_lib import registry
 from fastdecode_lib.cli import figures
@@ -404,7 +405,7 @@ def test_what_is_said_of_the_methods_of_the_first_page():
     joined = rows.loc["joined"].agreement
     methods = (("clustered", "float32"), ("screened", "float32"), ("exact", "int8"))
     kept = [joined["greedy", projection, precision] for projection, precision in methods]
-    assert "`clustered` {:.0%}, `screened` {:.0%}, int8\n{:.0%}".format(*kept) in page.landing()
+    assert "`clustered` {:.0%}, `screened` {:.0%}, int8\n{:.0%}".format(*kept) in LANDING
     elsewhere = committed("start_here.own_sentences").set_index("name")
     assert round(1 / elsewhere.speedup["hf"]) == 10 and "EPYC" in elsewhere.attrs["provenance"]["cpu"]
     second = committed("combinations.second_processor").query("set == 'single'")
@@ -463,21 +464,16 @@ def test_tables_have_seven_columns_at_most(experiment):
     assert rows is None or len(rows.columns) <= 7, f"leave out one of {', '.join(rows)} in experiments.py"
 
 
-ROOT = Path(__file__).parents[2]
-
-
 def test_the_pages_say_what_the_results_say(monkeypatch):
-    folder = ROOT / page.FOLDER
-    for name, text in page.pages().items():
-        assert (folder / name).read_text(encoding="utf-8") == text, "run fastdecode figures --pages"
     monkeypatch.chdir(ROOT)
-    for path, text in page.first_pages().items():
-        assert path.read_text(encoding="utf-8") == text and page.BEGIN in text, "run fastdecode figures --pages"
+    for path, text in page.pages().items():
+        assert path.read_text(encoding="utf-8") == text, "run fastdecode figures --pages"
+    assert {path.name for path in page.FOLDER.glob("*.md")} < {path.name for path in page.pages()}
 
 
 def test_a_page_without_marks_is_left_alone():
-    with pytest.raises(ValueError, match="needs the marks of its table"):
-        page.with_table(f"before {page.BEGIN} after", "| a |")
+    with pytest.raises(ValueError, match="needs the marks of its results"):
+        page.with_part(f"before {page.BEGIN} after", "| a |")
 
 
 def test_charts_are_drawn_from_the_results():
@@ -536,7 +532,7 @@ def test_no_reader_meets_the_numbers_of_papers():
 
 def test_the_page_has_every_table_that_declares_how_it_is_read_with_its_machine_and_its_noise():
     (paper,) = (paper for paper in papers() if paper.stem == "sharp_models")
-    text = page.page(paper)
+    text = (ROOT / page.FOLDER / "sharp_models.md").read_text(encoding="utf-8")
     for heading in ("## Time of a step", "## Table 2"):
         section = text.partition(heading)[2].partition("\n## ")[0]
         marked = [line for line in section.splitlines() if line.startswith("|") and "≈" in line]
@@ -694,7 +690,7 @@ def test_samples_go_from_first_to_last():
 def test_what_is_said_not_to_add_up_follows_from_the_printed_numbers():
     dense = {name: (share, 720 / time) for name, ((share, time), _) in amer_2022.TABLE_2.items()}
     m3 = [600 / time for _, (_, time) in amer_2022.TABLE_2.values()]
-    said = " ".join(amer_2022.INCONSISTENCIES)
+    said = does_not_add_up("vocabulary_clusters")
     ratios = [ratio for _, ratio in dense.values()]
     for values in (ratios, m3):
         assert f"{min(values):.2f} to {max(values):.2f}" in said
@@ -708,7 +704,7 @@ def test_what_is_said_not_to_add_up_follows_from_the_printed_numbers():
     ]
     bleu, sentences = zip(*into, strict=True)
     assert f"{np.mean(bleu):.2f} plain, {np.average(bleu, weights=sentences):.2f} weighted" in said
-    said = " ".join(chen_2019.INCONSISTENCIES)
+    said = does_not_add_up("learning_to_screen")
     for name, (_, vocabulary, _) in list(chen_2019.SIZES.items())[:3]:
         assert f"{vocabulary / TABLE_2[name]['screened'][0]:,.0f}" in said
     assert chen_2019.TABLE_5["large"]["screened"][1:] != TABLE_2["large"]["screened"][1:]
@@ -735,18 +731,15 @@ def test_a_headline_names_one_row():
             lost = systems["single_token_l2r"] - systems[str(headline.where["system"])]
             assert headline.instead == f"another model, {lost:.1f} BLEU less"
     steps = committed("sharp_models.steps").set_index("name").loc["tatoeba-small, hf float32"]
-    assert f"{steps.ratio:.1f} times as fast on the bundled model on the Intel Xeon" in " ".join(page.landing().split())
+    assert f"{steps.ratio:.1f} times as fast on the bundled model on the Intel Xeon" in " ".join(LANDING.split())
     assert f"takes {steps.ratio:.1f} (EPYC: 10) times as long" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("stem", ["vocabulary_clusters", "learning_to_screen", "parallel_decoding"])
 def test_a_notebook_ends_with_the_numbers_of_its_conclusion(stem):
     paper = next(paper for paper in papers() if paper.stem == stem)
-    notebook = json.loads(
-        (Path(__file__).parents[2] / "notebooks" / f"{paper.notebook}.ipynb").read_text(encoding="utf-8")
-    )
+    notebook = json.loads((ROOT / "notebooks" / f"{paper.notebook}.ipynb").read_text(encoding="utf-8"))
     last = "".join(notebook["cells"][-1]["source"]).partition("What came of it")[2]
-    conclusion = paper.conclusion
-    said = " ".join((conclusion.claims, conclusion.found, conclusion.differs, conclusion.why, conclusion.use))
+    said = conclusion(stem)
     numbers = set(re.findall(r"\d+\.\d+|\d+%", last))
     assert len(numbers) > 4 and numbers <= set(re.findall(r"\d+\.\d+|\d+%", said))

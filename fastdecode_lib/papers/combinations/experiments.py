@@ -3,33 +3,9 @@
 import pandas as pd
 
 from fastdecode_lib.papers.combinations import cube, drafts, first_page, in_generate, never_slower
-from fastdecode_lib.papers.experiment import Chart, Column, Conclusion, Experiment, Paper, columns
+from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns
 from fastdecode_lib.papers.reading import pivoted
 
-CONCLUSION = Conclusion(
-    claims="Each paper makes one part of a step cheaper, so that together they should multiply.",
-    found="Without loss a window of three drafted from a table, with `quantised`, is 1.4 times as fast as greedy decoding on "
-    "the bundled model on an Intel Xeon (with a newer engine on an AMD EPYC 1.2 times, and `quantised` alone 1.4 times), and "
-    "2.2 times (2.0 to 2.3) at opus-mt's shape, on joined sentences. On technical text `quantised` alone is as fast or "
-    "faster: 1.2 and 1.9 times. With loss the fastest is greedy decoding with `clustered` in int8 (3.4 times; 82% of single "
-    "outputs unchanged, their BLEU not lower).",
-    differs="In the cube 63% of the 199 combinations of two or three changes gain less than the product of their parts' "
-    "gains; for 53% even the upper end of their interval is below it.",
-    why="Savings cancel where they are of the same part: a cheap projection leaves passes whose cost grows faster "
-    "with their width, so that fewer passes save less. A cheap projection and bytes save different parts.",
-    use="`quantised`, with a window where drafts hold and a measurement says that it pays; `fastdecode speedup` times the "
-    "lossless combinations on your machine and checks every output.",
-    setup="""\
-Every decoder with every projection that comes with four translation models, in every precision. Drafts are measured English to
-German. One thread, one sentence at a time, systems in turns with their baseline in one process, medians with 95% intervals
-over rounds; tokens a pass are greedy decoding's passes for each pass, on test sentences. Every output marked the same was compared
-token for token.""",
-    differences=(
-        "What is fitted first (adaptive softmax) or installed (ScaNN) is refused in the cube.",
-        "Opus-mt's shape is our model grown: every feature twice, layers that add nothing, tokens that never win. It says the "
-        "same and costs what the large shape costs.",
-    ),
-)
 LEAST_AGREEMENT = 0.05
 """Least share of plain decoding's outputs that a combination in the table has."""
 
@@ -144,4 +120,4 @@ EXPERIMENTS = (
         ),
     ),
 )
-PAPER = Paper("combinations", "06_combinations", "Combinations", EXPERIMENTS, conclusion=CONCLUSION, chart="draft_time")
+PAPER = Paper("combinations", "06_combinations", "Combinations", EXPERIMENTS, chart="draft_time")

@@ -6,9 +6,8 @@ import pandas as pd
 
 from fastdecode_lib.papers.double_token_decoding import ends, gpu, junction, profile, quality, speed
 from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
-from fastdecode_lib.papers.double_token_decoding.conclusion import CITATION, CONCLUSION
 from fastdecode_lib.papers.double_token_decoding.systems import SINGLE
-from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns, rows_where
+from fastdecode_lib.papers.experiment import Chart, Citation, Column, Experiment, Paper, columns, rows_where
 from fastdecode_lib.papers.reading import measured_rows, pivoted
 
 LEARNED_EVERY = 1_000
@@ -276,7 +275,11 @@ PAPER = Paper(
     "03_double_token_decoding",
     "double-token bidirectional decoding",
     EXPERIMENTS,
-    CITATION,
-    CONCLUSION,
+    Citation(
+        "Imamura and Sumita",
+        2020,
+        "Transformer-based Double-token Bidirectional Autoregressive Decoding in Neural Machine Translation",
+        "https://doi.org/10.18653/v1/2020.wat-1.3",
+    ),
     "figure3",
 )

@@ -233,15 +233,16 @@ def learning(run: Run) -> pd.DataFrame:
 def recipes(run: Run) -> pd.DataFrame:
     """What training costs: chrF on dev of one system after so many updates, by two recipes.
 
-    ``muon_share``: the updates with which the recipe with Muon comes to a row's chrF (interpolated), as a share of the row's.
-    ``processor_minutes`` depend on what else the machine did.
+    ``muon_share`` and ``muon_processor_share``: the updates and the processor time with which the recipe with Muon comes to a
+    row's chrF (interpolated), as shares of the row's. Processor time depends on what else the machine did.
     """
     rows = training_curves(RECIPES)
     ours = [row for row in rows if row["system"] == MUON and row["updates"] is not None]
-    known, updates = [row["chrf"] for row in ours], [row["updates"] for row in ours]
+    known = [row["chrf"] for row in ours]
     for row in rows:
         if row["system"] != MUON and row["updates"] is not None and known and known[0] <= row["chrf"] <= max(known):
-            row["muon_share"] = float(np.interp(row["chrf"], known, updates)) / row["updates"]
+            for column, cost in (("muon_share", "updates"), ("muon_processor_share", "processor_minutes")):
+                row[column] = float(np.interp(row["chrf"], known, [mine[cost] for mine in ours])) / row[cost]
     return table_of(rows, run)
 
 

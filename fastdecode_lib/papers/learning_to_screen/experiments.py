@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns
+from fastdecode_lib.papers.experiment import Chart, Citation, Column, Experiment, Paper, columns
 from fastdecode_lib.papers.learning_to_screen import outputs, tables
-from fastdecode_lib.papers.learning_to_screen.conclusion import CITATION, CONCLUSION
 from fastdecode_lib.papers.learning_to_screen.printed import FIGURE_9
 from fastdecode_lib.papers.reading import measured_rows
 from fastdecode_lib.papers.run import Table
@@ -158,7 +157,11 @@ PAPER = Paper(
     "02_learning_to_screen",
     "learning to screen the softmax",
     EXPERIMENTS,
-    CITATION,
-    CONCLUSION,
+    Citation(
+        "Chen et al.",
+        2019,
+        "Learning to Screen for Fast Softmax Inference on Large Vocabulary Neural Networks",
+        "https://arxiv.org/abs/1810.12406",
+    ),
     "figure3",
 )

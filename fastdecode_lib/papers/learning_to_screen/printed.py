@@ -92,16 +92,3 @@ FIGURE_8: dict[int, float] = {2_000: 0.993, 4_000: 0.989, 6_000: 0.988, 8_000: 0
 """Words of the vocabulary -> P@1; the axis of speedups is not printed. 200 clusters."""
 FIGURE_9 = 15.0
 """Least speedup on WikiText-103 (appendix)."""
-
-INCONSISTENCIES = (
-    "Table 4 does not name its data set. Its precisions are those of PTB-Small in table 2, its 0.12 to 0.17 ms are not: there "
-    "0.32 ms over 10.6 are 0.03 ms.",
-    "Table 5 prints precisions of .999 and .82 for L2S on PTB-Large where table 2 prints .996 and .982.",
-    "On DE-EN the precision at 5 of L2S (.993) is above that at 1 (.989), of which the abstract makes its claim. It is possible, "
-    "since sets are learned for the five best.",
-    "No budget is given. If time were products alone, the speedups of table 2 would leave 943 rows and centroids to score on "
-    "PTB-Small, 221 on PTB-Large and 1,212 on DE-EN.",
-    "The full softmax of PTB-Large reads 60 MB in 4.32 ms, 14 GB/s: it waits for memory, while a few rows stay in the cache. "
-    "So the speedups depend on the machine as much as on the method, and ours stand beside the GB/s of their baseline.",
-)
-"""Inconsistencies of the paper and details it leaves open, in sentences."""

@@ -2,9 +2,8 @@
 
 import pandas as pd
 
-from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns
+from fastdecode_lib.papers.experiment import Chart, Citation, Column, Experiment, Paper, columns
 from fastdecode_lib.papers.parallel_decoding import costs, gpu, tables
-from fastdecode_lib.papers.parallel_decoding.conclusion import CITATION, CONCLUSION
 from fastdecode_lib.papers.parallel_decoding.printed import BEAM, GREEDY, HGJ3, PGJ3, PJ, TABLE_1, TABLE_4, mean
 from fastdecode_lib.papers.parallel_decoding.runs import WINDOW
 from fastdecode_lib.papers.reading import measured_rows, pivoted
@@ -288,7 +287,11 @@ PAPER = Paper(
     "04_parallel_decoding",
     "parallel decoding (PJ, PGJ, HGJ) and DDGviz",
     EXPERIMENTS,
-    CITATION,
-    CONCLUSION,
+    Citation(
+        "Santilli et al.",
+        2023,
+        "Accelerating Transformer Inference for Translation via Parallel Decoding",
+        "https://arxiv.org/abs/2305.10427",
+    ),
     "drafts",
 )

@@ -2,11 +2,10 @@
 
 import pandas as pd
 
-from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns
+from fastdecode_lib.papers.experiment import Chart, Citation, Column, Experiment, Paper, columns
 from fastdecode_lib.papers.reading import pivoted
 from fastdecode_lib.papers.sharp_models import engines, fidelity, ladder, quality
 from fastdecode_lib.papers.sharp_models import printed as devlin_2017
-from fastdecode_lib.papers.sharp_models.conclusion import CITATION, CONCLUSION
 
 
 def by_precision(frame: pd.DataFrame) -> pd.DataFrame:
@@ -171,5 +170,15 @@ EXPERIMENTS = (
     ),
 )
 PAPER = Paper(
-    "sharp_models", "05_sharp_models", "sharp models on dull hardware", EXPERIMENTS, CITATION, CONCLUSION, "figure1"
+    "sharp_models",
+    "05_sharp_models",
+    "sharp models on dull hardware",
+    EXPERIMENTS,
+    Citation(
+        "Devlin",
+        2017,
+        "Sharp Models on Dull Hardware: Fast and Accurate Neural Machine Translation Decoding on the CPU",
+        "https://doi.org/10.18653/v1/D17-1300",
+    ),
+    "figure1",
 )

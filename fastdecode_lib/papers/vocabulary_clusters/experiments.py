@@ -2,10 +2,9 @@
 
 import pandas as pd
 
-from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns
+from fastdecode_lib.papers.experiment import Chart, Citation, Column, Experiment, Paper, columns
 from fastdecode_lib.papers.reading import beside_paper, measured_rows
 from fastdecode_lib.papers.vocabulary_clusters import decoding, geometry, gpu, gpu_decoding, tables
-from fastdecode_lib.papers.vocabulary_clusters.conclusion import CITATION, CONCLUSION
 from fastdecode_lib.papers.vocabulary_clusters.printed import FIGURE_3, FIGURE_4, IDENTICAL, TABLE_5
 
 
@@ -250,7 +249,11 @@ PAPER = Paper(
     "01_vocabulary_clusters",
     "vocabulary projection by clusters and active sets",
     EXPERIMENTS,
-    CITATION,
-    CONCLUSION,
+    Citation(
+        "Amer et al.",
+        2022,
+        "Fast Vocabulary Projection Method via Clustering for Multilingual Machine Translation on GPU",
+        "https://arxiv.org/abs/2208.06874",
+    ),
     "figure3",
 )

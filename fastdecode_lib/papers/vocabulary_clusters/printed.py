@@ -82,15 +82,3 @@ FIGURE_4 = {1: 2.0, 3: 5.0, 5: 6.0}
 """K -> active share in percent of cluster 0 of 1,300."""
 GEOMETRY = {"dense": (250_000, 1_024, 1_300), "m3": (128_000, 1_024, 1_300)}
 """Vocabulary, width and clusters; the number of clusters of M3 is not printed, and taken to be that of Dense."""
-
-INCONSISTENCIES = (
-    "The caption of table 2 says 2.4 to 2.6 times; its own times give 2.07 to 3.15 for Dense and 2.60 to 2.81 for M3.",
-    "The text has at most 12.39% of the vocabulary active, or some 15%; in table 2 French to English has 16.50%.",
-    "The text says 13.0 to 25.7% for the gains of table 3; the table has 10.20 to 26.60.",
-    "The averages of table 3 are of different kinds: from English weighted by sentences, into English at batch 20 plain, and "
-    "45.03 at batch 1 is neither (44.89 plain, 44.82 weighted).",
-    "A line through the times of table 2 begins at 150 microseconds, and rises by 12 for each percent that is active: most of "
-    "the projection's time there is not the product but what stands around it, and a column of the product costs 1.7 times as "
-    "much as in the dense one.",
-)
-"""Inconsistencies of the paper and details it leaves open, in sentences."""

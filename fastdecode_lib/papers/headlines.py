@@ -81,13 +81,14 @@ def _beam_of_ten(method: str, stem: str, system: str, command: str, loss: str, r
     )  # fmt: skip
 
 
-CLUSTERED, QUANTISED = {"projection": "clustered"}, {"projection": "quantised"}
-WINDOW = {"decoder": "window:width=3"} | QUANTISED
 MERGED = {"name": "merged states", "set": "sharp-s4, test sentences"}
-LARGE = {"shape": GROWN, "precision": "float32", "set": "joined", "draft": "ngram+lexicon", "width": 3} | QUANTISED
+LARGE = {"shape": GROWN, "precision": "float32", "set": "joined", "draft": "ngram+lexicon", "width": 3} | {
+    "projection": "quantised"
+}
 HEADLINES = (
     _first(
-        "clusters", "vocabulary_clusters", "few outputs may change; clusters are fitted in minutes", readme=True, **CLUSTERED
+        "clusters", "vocabulary_clusters", "few outputs may change; clusters are fitted in minutes", readme=True,
+        projection="clustered",
     ),
     _first(
         "learned screen", "learning_to_screen", "some outputs may change; a screen is learned in minutes", readme=True,
@@ -101,15 +102,17 @@ HEADLINES = (
         "sharp_models", "all steps on S4", "sharp_models.table1", MERGED, '`load("sharp-s4", precision="int16")`', "factor",
         "agreement", readme=True, chart=False,
     ),
-    _first("quantised", BEYOND, "no output may change", readme=True, **QUANTISED),
+    _first("quantised", BEYOND, "no output may change", readme=True, projection="quantised"),
     _first(
-        "window and quantised", BEYOND, "no output may change, and `fastdecode speedup` finds that drafts pay", **WINDOW
+        "window and quantised", BEYOND, "no output may change, and `fastdecode speedup` finds that drafts pay",
+        decoder="window:width=3", projection="quantised",
     ),
     _first(
         "int8", BEYOND, "outputs may change, their BLEU not; nothing is to be fitted", readme=True, precision="int8"
     ),
     _first(
-        "clusters in int8", BEYOND, "speed above all", '`"clustered"` with `precision="int8"`', precision="int8", **CLUSTERED
+        "clusters in int8", BEYOND, "speed above all", '`"clustered"` with `precision="int8"`', precision="int8",
+        projection="clustered",
     ),
     Headline(
         BEYOND, "window and quantised, large", "combinations.draft_time", LARGE,

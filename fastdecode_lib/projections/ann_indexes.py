@@ -124,23 +124,6 @@ class Fgd(Listed):
         queries[:, :-2], queries[:, -2], queries[:, -1] = hidden, 1, 0
         best_listed(hidden, self._nearest(queries), *self._buffers(len(hidden)), asked, results)
 
-    def _tensors(self) -> dict[str, np.ndarray]:
-        graph = _faiss().serialize_index(self.index, _faiss().IO_FLAG_SKIP_STORAGE)
-        return super()._tensors() | {"graph": graph}
-
-    @classmethod
-    def _from_tensors(cls, tensors: dict[str, np.ndarray], knobs: dict[str, Any]) -> Self:
-        graph = tensors.pop("graph")
-        if (library := knobs.pop("library", "faiss")) != "faiss":  # earlier versions saved the library's name
-            raise ValueError(f"The graphs of fgd are faiss's: got one of {library}. Fit and save it again.")
-        weight, bias = layer(tensors["weight"], tensors["bias"])
-        rows = lengthened(weight, bias)
-        index, storage = _faiss().deserialize_index(graph), _faiss().IndexFlatL2(rows.shape[1])
-        storage.add(rows)
-        index.own_fields, index.storage = False, storage
-        index.referenced_objects = [storage]  # the graph holds only the address of the storage
-        return cls(weight=weight, bias=bias, index=index, **knobs)
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scann(Listed):
@@ -221,6 +204,13 @@ class Scann(Listed):
         """Bytes of the leaves' centres, and half a byte for every two columns of the rows in the leaves searched."""
         return 4 * self.leaves * (self.width + 1) + self._probed_rows * (self.width + 1) / 4
 
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the weight, and of the index as ScaNN writes it."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.index.serialize(folder, relative_path=True)
+            return super().memory_bytes + sum(file.stat().st_size for file in Path(folder).iterdir())
+
     def _run_kernel(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
         lists = np.full((len(hidden), self.neighbours), -1, dtype=np.int64)
         queries = np.concatenate([hidden, np.ones((len(hidden), 1), np.float32)], axis=1)
@@ -229,21 +219,6 @@ class Scann(Listed):
             tokens = tokens[~np.isnan(products)]
             lists[row, : len(tokens)] = tokens
         best_listed(hidden, lists, *self._buffers(len(hidden)), asked, results)
-
-    def _tensors(self) -> dict[str, np.ndarray]:
-        with tempfile.TemporaryDirectory() as folder:
-            self.index.serialize(folder, relative_path=True)
-            files = {f"index.{file.name}": np.fromfile(file, np.uint8) for file in sorted(Path(folder).iterdir())}
-        return super()._tensors() | files
-
-    @classmethod
-    def _from_tensors(cls, tensors: dict[str, np.ndarray], knobs: dict[str, Any]) -> Self:
-        with tempfile.TemporaryDirectory() as folder:
-            for name, content in tensors.items():
-                if name.startswith("index."):
-                    content.tofile(Path(folder) / Path(name.removeprefix("index.")).name)
-            index = _scann().load_searcher(folder)
-        return cls(weight=tensors["weight"], bias=tensors["bias"], index=index, **knobs)
 
 
 def _faiss() -> Any:

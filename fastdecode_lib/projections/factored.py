@@ -1,5 +1,6 @@
 """Output layers of smaller products, SVD-softmax and adaptive softmax; one file because both preview before they score."""
 
+import json
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,9 +13,10 @@ from fastdecode_lib.kernels.factored import best_adaptive, best_previewed
 from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.projections.queries import host, layer, within
-from fastdecode_lib.projections.shortlists import Fitted, Listed, Support, of_matrix, to_matrix
-from fastdecode_lib.store import ModelFiles
+from fastdecode_lib.projections.shortlists import Fitted, Listed, Support
+from fastdecode_lib.store import ModelFiles, atomic_folder, check_replaceable, read_json, read_tensors
 
+FORMAT, VERSION = "fastdecode-projection", 1
 CONTEXTS = 2048
 """Contexts, at most, on which adaptive softmax fits the scores of its tails and counts how often they are opened."""
 
@@ -75,11 +77,6 @@ class Svd(Listed):
     def search_bytes(self) -> float:
         """Bytes of the rotation and the preview."""
         return self._rotation.memory_bytes + self._preview.memory_bytes
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes of weight, basis and preview."""
-        return super().memory_bytes + self._rotation.memory_bytes + self._preview.memory_bytes
 
     def _make_buffers(self, batch: int) -> tuple[Any, ...]:
         stored, listed = super()._make_buffers(batch)
@@ -258,18 +255,58 @@ class Adaptive(Fitted):
         self.top_k(contexts, 1)
         return (opened / len(contexts)).astype(np.float32)
 
-    def _tensors(self) -> dict[str, np.ndarray]:
-        tensors = {"order": self.order, "visited": self.visited} | of_matrix("head_layer", self.head_layer)
+    def save(self, folder: str | Path) -> None:
+        """Write ``projection.json`` and ``projection.safetensors`` to a folder, whole or not at all."""
+        from safetensors.numpy import save_file
+
+        content = {"format": FORMAT, "version": VERSION, "name": self.name, "knobs": {"fingerprint": self.fingerprint}}
+        tensors = {"order": self.order, "visited": self.visited} | _of_matrix("head_layer", self.head_layer)
         for number, (down, up) in enumerate(zip(self.down, self.up, strict=True)):
-            tensors |= of_matrix(f"down{number}", down) | of_matrix(f"up{number}", up)
-        return tensors
+            tensors |= _of_matrix(f"down{number}", down) | _of_matrix(f"up{number}", up)
+        with atomic_folder(check_replaceable(folder, "projection.json")) as temporary:
+            (temporary / "projection.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+            save_file(tensors, temporary / "projection.safetensors")
 
     @classmethod
-    def _from_tensors(cls, tensors: dict[str, np.ndarray], knobs: dict[str, Any]) -> Self:
-        count = len(tensors["visited"])
-        down, up = (tuple(to_matrix(f"{part}{i}", tensors) for i in range(count)) for part in ("down", "up"))
-        head_layer, order, visited = to_matrix("head_layer", tensors), tensors["order"], tensors["visited"]
-        return cls(head_layer=head_layer, down=down, up=up, order=order, visited=visited, **knobs)
+    def load(cls, folder: str | Path) -> Self:
+        """The inverse of `save`.
+
+        Raises
+        ------
+        ValueError
+            If the folder holds no projection, one of another class, or a damaged one.
+        """
+        again = "Fit and save it again."
+        content = read_json(Path(folder, "projection.json"), again=again)
+        tensors, _ = read_tensors(Path(folder, "projection.safetensors"), again=again)
+        try:
+            header, knobs = (content["format"], content["version"], content["name"]), content["knobs"]
+        except KeyError as error:
+            raise ValueError(f"{folder} is no saved projection: it lacks {error}. {again}") from error
+        if header != (FORMAT, VERSION, cls.name):
+            raise ValueError(
+                f"{folder} holds another projection: got {header}, expected {(FORMAT, VERSION, cls.name)}. Give the folder of one."
+            )
+        try:
+            visited, order = tensors["visited"], tensors["order"]
+            down, up = (
+                tuple(_to_matrix(f"{part}{number}", tensors) for number in range(len(visited)))
+                for part in ("down", "up")
+            )
+            head_layer = _to_matrix("head_layer", tensors)
+            return cls(head_layer=head_layer, down=down, up=up, order=order, visited=visited, **knobs)
+        except (KeyError, TypeError, IndexError, RuntimeError) as error:
+            raise ValueError(f"The projection in {folder} is damaged: got {error!r}. {again}") from error
+
+
+def _of_matrix(name: str, matrix: Matrix) -> dict[str, np.ndarray]:
+    """The weight (N, K) and bias (N,) that a float32 matrix was packed from."""
+    return {f"{name}.weight": matrix.unpacked(), f"{name}.bias": matrix.bias[: matrix.shape[0]].copy()}
+
+
+def _to_matrix(name: str, tensors: dict[str, np.ndarray]) -> Matrix:
+    """The inverse of `_of_matrix`."""
+    return Matrix.of(tensors[f"{name}.weight"], tensors[f"{name}.bias"], name=name)
 
 
 def _check_shapes(

@@ -14,11 +14,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from fastdecode_lib.kernels.ids import checked, plain
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.kernels.search import best_greedy, best_hashed, best_in_clusters, best_in_tree
 from fastdecode_lib.projections.kmeans import kmeans
-from fastdecode_lib.projections.queries import layer, offsets_checked, within
+from fastdecode_lib.projections.queries import layer, within
 from fastdecode_lib.projections.shortlists import Listed
 
 
@@ -48,7 +47,7 @@ class GreedyMips(Listed):
         """
         weight, bias = layer(weight, bias)
         budget = max(1, len(weight) * 4 // 5) if budget is None else budget
-        columns = np.concatenate([weight, bias[:, None]], axis=1).T
+        columns = np.ascontiguousarray(np.concatenate([weight, bias[:, None]], axis=1).T)
         members = np.argsort(-columns, axis=1, kind="stable").astype(np.int32)
         entries = np.take_along_axis(columns, members, axis=1)
         return cls(weight=weight, bias=bias, budget=budget, entries=entries, members=members)
@@ -56,8 +55,6 @@ class GreedyMips(Listed):
     def __post_init__(self) -> None:
         super().__post_init__()
         within(self.name, "budget", self.budget, 1, self.vocabulary)
-        set_array(self, "entries", self.entries, np.float32, (self.width + 1, self.vocabulary))
-        set_array(self, "members", checked_tokens(self.members, self.vocabulary), np.int32, self.entries.shape)
 
     @property
     def longest(self) -> int:
@@ -116,15 +113,6 @@ class LshMips(Listed):
             offsets[table, 1:] = np.cumsum(np.bincount(buckets, minlength=2**bits))
         planes = _matrix(normals, weight.shape[1])
         return cls(weight=weight, bias=bias, planes=planes, offsets=offsets, members=members)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        tables, buckets = self.offsets.shape[0], self.offsets.shape[1] - 1
-        bits = buckets.bit_length() - 1
-        if buckets != 2**bits or self.planes.shape != (max(1, tables * bits), self.width):
-            raise damaged("hash tables", self.offsets.shape)
-        set_array(self, "offsets", offsets_checked("hash tables", self.offsets, self.vocabulary), np.int64)
-        set_array(self, "members", checked_tokens(self.members, self.vocabulary), np.int32, (tables, self.vocabulary))
 
     @property
     def longest(self) -> int:
@@ -209,18 +197,6 @@ class PcaMips(Listed):
             offsets=np.cumsum([0, *map(len, leaves)]),
             order=order,
         )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        leaves = len(self.offsets) - 1
-        rows, columns = self.directions.shape
-        fits = rows >= len(self.centre) and columns == self.width
-        if len(self.cuts) != leaves - 1 or leaves != 2 ** len(self.centre) or not fits:
-            raise damaged("tree", self.cuts.shape)
-        set_array(self, "cuts", self.cuts, np.float32)
-        set_array(self, "centre", self.centre, np.float32)
-        set_array(self, "offsets", offsets_checked("tree", self.offsets, self.vocabulary), np.int64)
-        set_array(self, "order", checked_tokens(self.order, self.vocabulary), np.int64, (self.vocabulary,))
 
     @property
     def longest(self) -> int:
@@ -310,12 +286,7 @@ class RowClusters(Listed):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        clusters = self.centroids.shape[0]
-        within(self.name, "probes", self.probes, 1, clusters)
-        if self.centroids.shape != (clusters, self.width) or len(self.offsets) != clusters + 1:
-            raise damaged("clusters", self.offsets.shape)
-        set_array(self, "offsets", offsets_checked("clusters", self.offsets, self.vocabulary), np.int64)
-        set_array(self, "order", checked_tokens(self.order, self.vocabulary), np.int64, (self.vocabulary,))
+        within(self.name, "probes", self.probes, 1, self.centroids.shape[0])
 
     @property
     def longest(self) -> int:
@@ -348,29 +319,6 @@ def _squares(weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """The squared lengths (V,) of rows (weight, bias), float64."""
     squares: np.ndarray = (weight.astype(np.float64) ** 2).sum(1) + bias.astype(np.float64) ** 2
     return squares
-
-
-def checked_tokens(ids: np.ndarray, vocabulary: int) -> np.ndarray:
-    """Tokens of an index as kernels read them, checked."""
-    return checked("tokens of the index", ids, 0, vocabulary)
-
-
-def set_array(projection: Any, name: str, values: np.ndarray, kind: Any, shape: tuple[int, ...] | None = None) -> None:
-    """Set an array of a frozen projection, in the form that kernels read.
-
-    Raises
-    ------
-    ValueError
-        If it does not have the shape given.
-    """
-    if shape is not None and values.shape != shape:
-        raise damaged(name, values.shape)
-    object.__setattr__(projection, name, plain(values, kind))
-
-
-def damaged(what: str, shape: tuple[int, ...]) -> ValueError:
-    """The error for arrays whose shapes do not fit each other."""
-    return ValueError(f"The {what} of an index are damaged: got shape {shape}, which does not fit. Fit it again.")
 
 
 def _matrix(normals: np.ndarray, width: int) -> Matrix:

@@ -200,17 +200,3 @@ def within(name: str, knob: str, value: int, least: int, most: int) -> None:
     """
     if not least <= value <= most:
         raise ValueError(f"{name} needs {knob} from {least} to {most}, got {value}. Choose a number in this range.")
-
-
-def offsets_checked(what: str, offsets: np.ndarray, members: int) -> np.ndarray:
-    """Offsets (..., C + 1) as int64, checked: each row rises from 0 to the number of members.
-
-    Raises
-    ------
-    ValueError
-        If they do not.
-    """
-    offsets = np.ascontiguousarray(offsets, dtype=np.int64)
-    if (offsets[..., 0] != 0).any() or (offsets[..., -1] != members).any() or (np.diff(offsets) < 0).any():
-        raise ValueError(f"The {what} are damaged: got offsets that do not rise from 0 to {members}. Fit again.")
-    return offsets

@@ -1,11 +1,9 @@
 """Projections that score a part of the vocabulary exactly."""
 
-import json
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
-from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -14,10 +12,9 @@ from fastdecode_lib.kernels.ids import plain
 from fastdecode_lib.kernels.listed import scratch
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.projections.queries import NONE, check_width, checked_ids, checked_query, host, layer
-from fastdecode_lib.store import ModelFiles, atomic_folder, check_replaceable, read_json, read_tensors
+from fastdecode_lib.store import ModelFiles
 
 Support = Literal["vocabulary", "active"]
-FORMAT, VERSION = "fastdecode-projection", 1
 ROWS = 32
 """Hidden vectors that go through the first stage together."""
 SAMPLE = 256
@@ -36,7 +33,7 @@ class Active(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fitted(OfAnySource, ABC):
-    """A projection made by ``fit``: its arrays and knobs never change, and it can be saved in a folder.
+    """A projection made by ``fit``: its arrays and knobs never change.
 
     Attributes
     ----------
@@ -115,64 +112,6 @@ class Fitted(OfAnySource, ABC):
     def __reduce__(self) -> Any:
         """A copy has its own buffers."""
         return _rebuilt, (type(self), {item.name: getattr(self, item.name) for item in fields(self) if item.init})
-
-    # --------------------------------------------------------------------------------------------------------- files
-
-    def save(self, folder: str | Path) -> None:
-        """Write ``projection.json`` and ``projection.safetensors`` to a folder, whole or not at all."""
-        from safetensors.numpy import save_file
-
-        knobs = {item.name: getattr(self, item.name) for item in fields(self) if item.init and item.repr}
-        content = {"format": FORMAT, "version": VERSION, "name": self.name, "knobs": knobs}
-        with atomic_folder(check_replaceable(folder, "projection.json")) as temporary:
-            (temporary / "projection.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-            save_file(self._tensors(), temporary / "projection.safetensors")
-
-    @classmethod
-    def load(cls, folder: str | Path) -> Self:
-        """The inverse of `save`.
-
-        Raises
-        ------
-        ValueError
-            If the folder holds no projection, one of another class, or a damaged one.
-        """
-        again = "Fit and save it again."
-        content = read_json(Path(folder, "projection.json"), again=again)
-        tensors, _ = read_tensors(Path(folder, "projection.safetensors"), again=again)
-        try:
-            header, knobs = (content["format"], content["version"], content["name"]), content["knobs"]
-        except KeyError as error:
-            raise ValueError(f"{folder} is no saved projection: it lacks {error}. {again}") from error
-        if header != (FORMAT, VERSION, cls.name):
-            raise ValueError(
-                f"{folder} holds another projection: got {header}, expected {(FORMAT, VERSION, cls.name)}. Load it with its own "
-                "class."
-            )
-        try:
-            return cls._from_tensors(tensors, knobs)
-        except (KeyError, TypeError, IndexError, RuntimeError) as error:
-            raise ValueError(f"The projection in {folder} is damaged: got {error!r}. {again}") from error
-
-    def _tensors(self) -> dict[str, np.ndarray]:
-        """All arrays by name; a matrix is stored as its weight and its bias."""
-        tensors = {}
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if item.init and isinstance(value, np.ndarray):
-                tensors[item.name] = np.ascontiguousarray(value)
-            elif item.init and isinstance(value, Matrix):
-                tensors |= of_matrix(item.name, value)
-        return tensors
-
-    @classmethod
-    def _from_tensors(cls, tensors: dict[str, np.ndarray], knobs: dict[str, Any]) -> Self:
-        """From `_tensors` and the knobs."""
-        arrays: dict[str, Any] = {name: value for name, value in tensors.items() if "." not in name}
-        matrices: dict[str, Any] = {
-            name: to_matrix(name, tensors) for name in {n.split(".")[0] for n in tensors if "." in n}
-        }
-        return cls(**(arrays | matrices | knobs))
 
 
 def _rebuilt(cls: Any, values: dict[str, Any]) -> Any:
@@ -265,7 +204,12 @@ class Listed(Fitted):
     @property
     def memory_bytes(self) -> int:
         """Bytes of the weight and of the index."""
-        return sum(tensor.nbytes for tensor in self._tensors().values())
+        parts = (getattr(self, item.name) for item in fields(self))
+        return sum(
+            part.memory_bytes if isinstance(part, Matrix) else part.nbytes
+            for part in parts
+            if isinstance(part, Matrix | np.ndarray)
+        )
 
     def _make_buffers(self, batch: int) -> tuple[Any, ...]:
         """Stored arrays, buffers for a list, and a buffer for the products of a first stage.
@@ -277,13 +221,3 @@ class Listed(Fitted):
         if not self.first_stage:
             return stored, listed
         return stored, listed, np.empty((batch, getattr(self, self.first_stage).outputs), dtype=np.float32)
-
-
-def of_matrix(name: str, matrix: Matrix) -> dict[str, np.ndarray]:
-    """The weight (N, K) and bias (N,) that a float32 matrix was packed from."""
-    return {f"{name}.weight": matrix.unpacked(), f"{name}.bias": matrix.bias[: matrix.shape[0]].copy()}
-
-
-def to_matrix(name: str, tensors: dict[str, np.ndarray]) -> Matrix:
-    """The inverse of `of_matrix`."""
-    return Matrix.of(tensors[f"{name}.weight"], tensors[f"{name}.bias"], name=name)

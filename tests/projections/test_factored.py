@@ -1,6 +1,7 @@
 """SVD-softmax and adaptive softmax: exact at full effort, proper probabilities, parity with PyTorch."""
 
 import copy
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -247,17 +248,44 @@ def test_a_row_knows_nothing_of_its_batch(make: Callable[[int], tuple[Any, np.nd
         )
 
 
-@both
-def test_a_saved_projection_is_the_same(make: Callable[[int], tuple[Any, np.ndarray]], tmp_path: Path) -> None:
-    projection, hidden = make(3)
+def test_a_saved_adaptive_softmax_and_copies_are_the_same(tmp_path: Path) -> None:
+    projection, hidden = some_adaptive(3)
     replace(projection, fingerprint="abc").save(tmp_path / "kept")
-    again = type(projection).load(tmp_path / "kept")
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["projection.json", "projection.safetensors"]
+    again = Adaptive.load(tmp_path / "kept")
     assert again.fingerprint == "abc" and again.memory_bytes == projection.memory_bytes
     first = projection.top_k(hidden, 7, normalise=True)
-    for other in (again, copy.deepcopy(projection)):
+    for other in (again, copy.deepcopy(projection), replace(again, fingerprint="")):
         found = other.top_k(hidden, 7, normalise=True)
         for field in ("ids", "scores", "num_active", "log_normaliser"):
             np.testing.assert_array_equal(getattr(found, field), getattr(first, field))
+
+
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    with pytest.raises(ValueError, match="projection.json is not readable JSON: No such file.* Fit and save it again"):
+        Adaptive.load(tmp_path)
+    folder = tmp_path / "kept"
+    some_adaptive(1)[0].save(folder)
+    about, file = folder / "projection.json", folder / "projection.safetensors"
+    content, whole = json.loads(about.read_text()), load_file(file)
+    about.write_text(json.dumps(content | {"name": "svd"}))
+    with pytest.raises(ValueError, match=r"holds another projection: got .*svd.* expected .*adaptive"):
+        Adaptive.load(folder)
+    about.write_text(json.dumps({name: value for name, value in content.items() if name != "knobs"}))
+    with pytest.raises(ValueError, match="is no saved projection: it lacks 'knobs'"):
+        Adaptive.load(folder)
+    about.write_text(json.dumps(content))
+    save_file(whole | {"order": whole["order"] + 1}, file)
+    with pytest.raises(ValueError, match="Unknown id among the tokens by frequency: got 90"):
+        Adaptive.load(folder)
+    save_file({name: values for name, values in whole.items() if name != "order"}, file)
+    with pytest.raises(ValueError, match=r"is damaged: got KeyError.*order.*Fit and save it again"):
+        Adaptive.load(folder)
+    file.write_bytes(file.read_bytes()[:50])
+    with pytest.raises(ValueError, match="is not a readable safetensors file"):
+        Adaptive.load(folder)
 
 
 @both

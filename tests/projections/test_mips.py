@@ -1,11 +1,9 @@
 """Candidates by inner product search: exact at full effort, defined by plain code below it, each row by itself."""
 
 import copy
-import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -326,20 +324,16 @@ def test_directions_not_sizes_make_clusters() -> None:
     )
 
 
-# --------------------------------------------------------------------------------------------------- files and threads
+# --------------------------------------------------------------------------------------------------- copies and threads
 
 
 @methods
-def test_a_saved_projection_is_the_same(name: str, tmp_path: Path) -> None:
+def test_a_copy_is_the_same(name: str) -> None:
     weight, bias, draw = output_layer(5, 120, 20)
     projection, hidden = replace(SOME[name](weight, bias), fingerprint="abc"), draw(30)
-    projection.save(tmp_path / "kept")
-    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["projection.json", "projection.safetensors"]
-    again = type(projection).load(tmp_path / "kept")
-    assert again.fingerprint == "abc" and repr(again) == repr(projection) and "array" not in repr(again)
-    assert again.memory_bytes == projection.memory_bytes > weight.nbytes
+    assert projection.memory_bytes > weight.nbytes and "array" not in repr(projection)
     first = projection.top_k(hidden, 7, normalise=True)
-    for other in (again, copy.deepcopy(projection), replace(again, fingerprint="")):
+    for other in (copy.deepcopy(projection), replace(projection, fingerprint="")):
         found = other.top_k(hidden, 7, normalise=True)
         for field in ("ids", "scores", "num_active", "log_normaliser"):
             np.testing.assert_array_equal(getattr(found, field), getattr(first, field))
@@ -443,57 +437,16 @@ def test_a_knob_out_of_range_is_refused(fit: Callable[[np.ndarray], Any], messag
         fit(output_layer(1, 40, 16)[0])
 
 
-def test_damaged_files_are_refused(tmp_path: Path) -> None:
-    from safetensors.numpy import load_file, save_file
-
-    weight, bias, _ = output_layer(1, 40, 16)
-    with pytest.raises(ValueError, match="projection.json is not readable JSON: No such file.* Fit and save it again"):
-        GreedyMips.load(tmp_path)
-    PcaMips.fit(weight, bias, depth=2).save(tmp_path / "tree")
-    with pytest.raises(ValueError, match=r"holds another projection: got .*pca_mips.* expected .*lsh_mips"):
-        LshMips.load(tmp_path / "tree")
-    file = tmp_path / "tree" / "projection.safetensors"
-    whole = load_file(file)
-    broken = {
-        "order": (whole["order"] + 1, "Unknown id among the tokens of the index: got 40"),
-        "offsets": (whole["offsets"][::-1].copy(), "tree are damaged: got offsets that do not rise from 0 to 40"),
-        "cuts": (whole["cuts"][1:], r"tree of an index are damaged: got shape \(2,\), which does not fit"),
-    }
-    for name, (values, message) in broken.items():
-        save_file(whole | {name: values}, file)
-        with pytest.raises(ValueError, match=message):
-            PcaMips.load(tmp_path / "tree")
-    save_file({name: values for name, values in whole.items() if name != "order"}, file)
-    with pytest.raises(ValueError, match=r"is damaged: got TypeError.*order.*Fit and save it again"):
-        PcaMips.load(tmp_path / "tree")
-    file.write_bytes(file.read_bytes()[:50])
-    with pytest.raises(ValueError, match="is not a readable safetensors file"):
-        PcaMips.load(tmp_path / "tree")
-
-
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "scann", None)
     with pytest.raises(ValueError, match=r"needs the package scann, which is not installed. Install it with"):
         Scann.fit(output_layer(1, 120, 16)[0])
 
 
-def test_a_graph_of_another_library_is_refused(tmp_path: Path) -> None:
-    weight, bias, _ = output_layer(1, 40, 16)
-    Fgd.fit(weight, bias, neighbours=5).save(tmp_path / "graph")
-    file = tmp_path / "graph" / "projection.json"
-    about = json.loads(file.read_text())
-    for library in ("faiss", "hnswlib"):
-        file.write_text(json.dumps(about | {"knobs": about["knobs"] | {"library": library}}))
-        if library == "faiss":
-            assert Fgd.load(tmp_path / "graph").neighbours == 5
-    with pytest.raises(ValueError, match="graphs of fgd are faiss's: got one of hnswlib"):
-        Fgd.load(tmp_path / "graph")
-
-
 # --------------------------------------------------------------------------------------------------- optional packages
 
 
-def test_scann(tmp_path: Path) -> None:
+def test_scann() -> None:
     pytest.importorskip("scann")
     weight, bias, draw = output_layer(2, 300, 20)
     hidden = draw(50)
@@ -508,9 +461,7 @@ def test_scann(tmp_path: Path) -> None:
     for row in range(5):
         alone = projection.top_k(hidden[row : row + 1], 5)
         np.testing.assert_array_equal(alone.ids[0], projection.top_k(hidden, 5).ids[row])
-    projection.save(tmp_path / "kept")
-    found = Scann.load(tmp_path / "kept").top_k(hidden, 5)
-    np.testing.assert_array_equal(found.ids, projection.top_k(hidden, 5).ids)
+    assert projection.memory_bytes > weight.nbytes
 
 
 def test_the_dense_and_the_listed_product_agree() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.core import Constraints
 
+FACTORS = ("repetition_penalty", "encoder_repetition_penalty", "guidance_scale")
 UNSUPPORTED = (
-    "repetition_penalty",
+    *FACTORS,
     "no_repeat_ngram_size",
     "encoder_no_repeat_ngram_size",
-    "encoder_repetition_penalty",
     "forced_decoder_ids",
     "suppress_tokens",
     "begin_suppress_tokens",
@@ -21,13 +21,12 @@ UNSUPPORTED = (
     "exponential_decay_length_penalty",
     "stop_strings",
     "watermarking_config",
-    "guidance_scale",
     "force_words_ids",
     "constraints",
     "max_time",
     "token_healing",
 )
-"""Rules that change the output and are not implemented; their neutral values are accepted."""
+"""Rules that change the output and are not implemented; their neutral values are accepted: 1 of a factor, else 0 or nothing."""
 DEFAULT_NEW_TOKENS = 20
 """Most new tokens of an output if no setting gives a limit, as in `generate`."""
 
@@ -78,7 +77,7 @@ def constraints_of(
     minimum = max(checked.number("min_length") - len(prefix), checked.number("min_new_tokens") - language_tokens, 0)
     return Constraints(
         prefix=prefix,
-        end=checked.ids("eos_token_id", required=True),
+        end=checked.end(),
         max_length=limit,
         padding=(checked.ids("pad_token_id") or (0,))[0],
         banned=checked.banned(),
@@ -120,17 +119,27 @@ class _Settings:
         return value or 0
 
     def banned(self) -> tuple[int, ...]:
-        """Ids that must not be generated."""
+        """Ids that must not be generated; like `generate`, it leaves out the ends."""
         value = self.settings.get("bad_words_ids") or []
         valid = isinstance(value, list) and all(isinstance(ids, list) and all(map(self._is_id, ids)) for ids in value)
         if not valid or not all(len(ids) == 1 for ids in value):
             raise self._wrong("bad_words_ids", f"a list of lists of one id from 0 to {self.vocabulary - 1} each")
-        return tuple(ids[0] for ids in value)
+        return tuple(ids[0] for ids in value if ids[0] not in self.ids("eos_token_id"))
+
+    def end(self) -> tuple[int, ...]:
+        """Ids that end an output, the one first that is forced at the longest length."""
+        ends, forced = self.ids("eos_token_id", required=True), self.ids("forced_eos_token_id")
+        if not set(forced) <= set(ends):
+            raise self._wrong("forced_eos_token_id", f"one of the ends, {', '.join(map(str, ends))}")
+        return tuple(sorted(ends, key=lambda end: end != min(forced))) if forced else ends
 
 
 def _check_supported(name: str, settings: Mapping[str, Any]) -> None:
-    neutral: tuple[Any, ...] = (None, 0, 1, 1.0, [], {})
-    unsupported = [rule for rule in UNSUPPORTED if settings.get(rule) not in neutral]
+    unsupported = [
+        rule
+        for rule in UNSUPPORTED
+        if (value := settings.get(rule)) not in (None, [], {}) and value != (1 if rule in FACTORS else 0)
+    ]
     if unsupported:
         raise CheckpointError(
             f"The generation settings of {name} contain rules that fastdecode does not apply: "

@@ -209,12 +209,13 @@ def _name(session: Session) -> str:
 
 
 def _files_hash(folder: Path, fingerprint: str, specs: Sequence[str | None]) -> str:
-    """A hash of this version, of all files fitted on the weights (screens, draft tables, heads), and of those in the specs."""
+    """A hash of this version, of the checkpoint's settings and tokenizer, and of all files fitted on its weights or in the specs."""
     values = [value.partition("=")[2] for spec in specs for value in (spec or "").partition(":")[2].split(",")]
     named_files = [bundled().get(name, Path(name).expanduser()) for name in filter(None, values)]
     digest = hashlib.sha256(__version__.encode())
     recursive_files = [(path, True) for path in places_of(folder, fingerprint)]
-    for path, recursive in recursive_files + [(path, False) for path in named_files]:
+    beside_weights = sorted(path for path in folder.iterdir() if path.suffix not in (".safetensors", ".bin"))
+    for path, recursive in recursive_files + [(path, False) for path in [*beside_weights, *named_files]]:
         files = sorted(path.rglob("*") if recursive else path.glob("*")) if path.is_dir() else [path]
         for file in (file for file in files if file.is_file()):
             digest.update(file.name.encode() + file.read_bytes())

@@ -1,6 +1,6 @@
 """Language models: text in, word-for-word probabilities out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib import registry
+from fastdecode_lib.batching import several
 from fastdecode_lib.checkpoints.folder import Checkpoint
 from fastdecode_lib.checkpoints.generation import constraints_of
 from fastdecode_lib.checkpoints.hub import find_checkpoint
@@ -81,7 +82,7 @@ class LanguageModel:
         files = ModelFiles(self.checkpoint, (None, RECORDED), end=self.constraints.end)
         return registry.projection(spec, self.network, files)
 
-    def log_probs(self, texts: Sequence[str], projection: str | Projection = "exact") -> list[np.ndarray]:
+    def log_probs(self, texts: Iterable[str], projection: str | Projection = "exact") -> list[np.ndarray]:
         """Log-probabilities (T,) of the words of each text and its end, under the full vocabulary or another projection.
 
         Parameters
@@ -92,17 +93,23 @@ class LanguageModel:
         Raises
         ------
         ValueError
-            If there are no texts, or the projection cannot be made.
+            If there are no texts, one is too long, or the projection cannot be made.
         """
-        if isinstance(texts, str) or not texts:
+        if isinstance(texts, str) or not (texts := several(texts)):
             raise ValueError(f"A language model scores a list of texts: got {texts!r}. Give at least one.")
         scorer = self.projection(projection).bind(None)
         rows = self.text.encode(texts)
+        longest = max(range(len(rows)), key=lambda i: len(rows[i]))
+        if len(rows[longest]) > self.network.max_target:
+            raise ValueError(
+                f"A text has at most {self.network.max_target} words with its end: got {len(rows[longest])} in text {longest + 1}, "
+                f"{str(texts[longest])[:40]!r}... Divide it."
+            )
         return [
             scorer.log_probs(hidden, ids[:, None])[:, 0] for hidden, ids in zip(self.hidden(rows), rows, strict=True)
         ]
 
-    def perplexity(self, texts: Sequence[str], projection: str | Projection = "exact") -> float:
+    def perplexity(self, texts: Iterable[str], projection: str | Projection = "exact") -> float:
         """The exponential of the mean negative log-probability of a word, ends of texts included; see `log_probs`."""
         return float(np.exp(-np.concatenate(self.log_probs(texts, projection)).mean(dtype=np.float64)))
 

@@ -76,8 +76,10 @@ def times(places: Iterable[Path]) -> tuple[tuple[str, int], ...]:
 
 
 def user_cache() -> Path:
-    """The folder of files that can be made again: ``fastdecode`` in the user's cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fastdecode"
+    """The folder of files that can be made again: ``fastdecode`` in the user's cache, a temporary one for a user without a home."""
+    with suppress(RuntimeError):
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fastdecode"
+    return Path(tempfile.gettempdir()) / f"fastdecode-{os.getuid()}"
 
 
 @contextmanager
@@ -108,7 +110,11 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         with _system_errors(path):
             yield temporary
         if is_stream:
-            with temporary.open("rb") as content, path.open("wb") as stream:
+            number = _descriptor(path)
+            with (
+                temporary.open("rb") as content,
+                path.open("wb") if number is None else os.fdopen(os.dup(number), "wb") as stream,
+            ):
                 shutil.copyfileobj(content, stream)
             return
         _flush_to_disk(temporary)
@@ -127,12 +133,22 @@ def write_text(path: str | Path, text: str) -> None:
 
 def _is_stream(path: Path) -> bool:
     """Whether a path is a pipe or a device such as a terminal, which are written to and never replaced."""
+    if _descriptor(path) is not None:
+        return True
     if not path.exists() or path.is_file():
         return False
     if path.is_fifo() or path.is_char_device():
         return True
     kind = "a folder" if path.is_dir() else "a socket" if path.is_socket() else "a disk"
     raise ValueError(f"A file cannot be written there: got {str(path)!r}, which is {kind}. Name a file.")
+
+
+def _descriptor(path: Path) -> int | None:
+    """The number of the open file that a path such as /dev/stdout stands for; it may be a file, which is not replaced either."""
+    folder, name = str(path.parent), path.name
+    if folder == "/dev/fd" and name.isdecimal():
+        return int(name)
+    return {"/dev/stdout": 1, "/dev/stderr": 2}.get(str(path))
 
 
 @contextmanager

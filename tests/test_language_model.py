@@ -104,6 +104,11 @@ def test_probabilities_are_those_of_the_network_word_by_word(model: LanguageMode
             before = token
             total.append(said)
     assert model.perplexity(texts) == pytest.approx(np.exp(-np.mean(total)))
+    assert model.perplexity(np.array(texts)) == model.perplexity(text for text in texts) == model.perplexity(texts)
+    with pytest.raises(
+        ValueError, match=r"A text has at most \d+ words with its end: got 5001 in text 2, 'a a.*Divide it"
+    ):
+        model.perplexity([*texts[:1], "a " * 5000])
     assert UNKNOWN in model.text.encode(["zyzzyva"])[0]
 
 

@@ -26,6 +26,7 @@ from fastdecode_lib.store import (
     read_json,
     read_tensors,
     recover,
+    user_cache,
     write_table,
 )
 
@@ -87,6 +88,28 @@ def test_standard_output_may_be_a_pipe(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "through"), done.stderr
+
+
+def test_standard_output_in_a_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    code = (
+        "from fastdecode_lib.store import write_text\nprint('before', flush=True)\n"
+        "write_text('/dev/stdout', 'through\\n')\nwrite_text('/dev/fd/1', 'again\\n')\nprint('after')"
+    )
+    with (tmp_path / "out").open("w") as out:
+        subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
+    assert (tmp_path / "out").read_text().split() == ["before", "through", "again", "after"]
+
+
+def test_a_user_without_a_home_has_a_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    assert user_cache() == tmp_path / ".cache" / "fastdecode"
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    assert user_cache().name == f"fastdecode-{os.getuid()}"
 
 
 def test_a_file_keeps_its_permissions(tmp_path: Path) -> None:

@@ -62,6 +62,12 @@ def looks_at(processor: Any) -> str:
     )
 
 
+def stops_rows_alone(criterion: Any) -> bool:
+    """Whether a stopping criterion answers for each row as if there were no other rows and no earlier calls."""
+    own = type(criterion).__module__ == "transformers.generation.stopping_criteria"
+    return own or getattr(criterion, "stateless", False) is True
+
+
 def ends(criteria: Iterable[Any]) -> list[int]:
     """The ids that end a row."""
     return [i for c in criteria if type(c).__name__ == "EosTokenCriteria" for i in c.eos_token_id.tolist()]

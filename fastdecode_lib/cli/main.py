@@ -26,8 +26,28 @@ from fastdecode_lib.cli import (
 from fastdecode_lib.cli.common import PICTURES, UsageError, check_file, one_line
 from fastdecode_lib.cli.examples import epilog
 
+INPUTS, OUTPUTS = ("file", "source", "reference"), ("json", "trace", "vmap", *PICTURES)
+"""Options that name a file to read, and to write."""
+
+
+class _Once(argparse.Action):
+    """An option with one value: a second value is an error, since the first would be lost."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        """Store the value."""
+        given = vars(namespace).setdefault("given", {})
+        if option_string and self.dest in given:
+            parser.error(f"{option_string} takes one value: got {given[self.dest]} and {values}")
+        given[self.dest] = values
+        setattr(namespace, self.dest, values)
+
 
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, *arguments: Any, **settings: Any):
+        super().__init__(*arguments, **settings)
+        for name in (None, "store"):
+            self.register("action", name, _Once)
+
     def error(self, message: str) -> NoReturn:
         hint = ""
         if wrong := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
@@ -99,8 +119,24 @@ def _check_options(options: argparse.Namespace) -> None:
     place = next(p for p in (place, *place.parents) if p.exists())
     if results and not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
         raise UsageError(f"--results cannot write there: got {results!r}. Name a folder that can be written to.")
-    for kind in ("json", "trace", "vmap", *PICTURES):
+    for kind in OUTPUTS:
         check_file(f"--{kind}", values.get(kind))
+    _check_apart(values)
+
+
+def _check_apart(values: dict[str, Any]) -> None:
+    """Refuse an output that would replace an input or another output."""
+    options: dict[str, str] = {}
+    for name in (*INPUTS, *OUTPUTS, "out"):
+        path = values.get(name)
+        if not isinstance(path, str) or path.startswith("/dev/"):
+            continue
+        place = os.path.realpath(path)
+        if name not in INPUTS and place in options:
+            raise UsageError(
+                f"--{name} would replace the file of --{options[place]}: got {path!r} for both. Name another file."
+            )
+        options[place] = name
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -112,7 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fastdecode {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    model = argparse.ArgumentParser(add_help=False)
+    model = _Parser(add_help=False)
     model.add_argument(
         "--model", default="tatoeba-small", help="bundled name, folder or hub id (default: tatoeba-small)"
     )
@@ -124,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     model.add_argument("--to", dest="target_language", metavar="LANG", help="target language, e.g. de")
     model.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    numbers = argparse.ArgumentParser(add_help=False)
+    numbers = _Parser(add_help=False)
     numbers.add_argument("--engine", default="auto", help="compiled (CPU kernels), torch or auto (default: auto)")
     numbers.add_argument(
         "--dtype",
@@ -143,12 +179,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     model.add_argument("--max-length", type=int, help="most output tokens (default: the checkpoint's)")
 
-    table = argparse.ArgumentParser(add_help=False)
+    table = _Parser(add_help=False)
     table.add_argument("--json", metavar="FILE", help="also write the table to FILE, machine-readable")
-    seed = argparse.ArgumentParser(add_help=False)
+    seed = _Parser(add_help=False)
     seed.add_argument("--seed", type=int, default=0, help="seed of everything random (default: 0)")
 
-    workers = argparse.ArgumentParser(add_help=False)
+    workers = _Parser(add_help=False)
     workers.add_argument("--workers", type=int, help="processes to share untimed work, by dask (default: this one)")
     workers.add_argument("--scheduler", metavar="ADDRESS", help="address of a dask scheduler whose workers share it")
 

@@ -96,7 +96,7 @@ def _translate(options: argparse.Namespace) -> int:
     if options.json:
         _write_json(options, session, texts, outputs, tokens, different, max(batches, options.threads or 1))
     for output in outputs:
-        print(output)
+        print(output if options.file is None else re.sub(r"[\r\n]+", " ", output))  # a line for each line
     if note := session.cut_short(tokens):
         print(f"fastdecode: {note}", file=sys.stderr)
     if different is not None:

@@ -111,7 +111,10 @@ class _TextFeeder:
         """The model's fingerprint, rules of generation, engine, dtype and device."""
         model, checkpoint = self.model, self.model.checkpoint
         rules = {k: value for k, value in (checkpoint.generation or {}).items() if k != "transformers_version"}
-        of_checkpoint = {"fingerprint": checkpoint.fingerprint, "rules": rules}  # those of config.json are in the fingerprint
+        of_checkpoint = {
+            "fingerprint": checkpoint.fingerprint,
+            "rules": rules,
+        }  # those of config.json are in the fingerprint
         return of_checkpoint | {"engine": model.engine, "dtype": model.dtype, "device": model.device}
 
     def __post_init__(self) -> None:

@@ -1,6 +1,7 @@
 """Find draft tables, heads and measured choices by the fingerprint of their model, beside it or in the cache."""
 
 import hashlib
+import os
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -51,7 +52,7 @@ def choice_file(fingerprint: str, direction: tuple[str | None, str | None], batc
 
 def has_choices() -> bool:
     """Whether any choice was ever measured; needs no fingerprint."""
-    return speedups_folder("").is_dir()
+    return os.path.isdir(speedups_folder(""))  # unlike Path's, False where it may not be looked at
 
 
 def measured_choice(
@@ -91,7 +92,7 @@ def table_name(source: str | None, target: str | None) -> str:
 def _fingerprint(path: Path, kind: str) -> str | None:
     """The model that a table or head was made for; warns of a file that is neither."""
     note = read_note(path, kind)
-    if not note and path.is_file():
+    if not note and os.path.isfile(path):
         name = "draft head" if kind == HEAD else "draft table"
         warnings.warn(
             f"{path} is no {name}, damaged, or cannot be read: decoding goes on without it. Delete it, or make it again with "

@@ -16,7 +16,9 @@ affect only the speed: a module that was trained further has its own tokens.
 
 Logits processors are called at every slot of a pass with that slot's own prefix, so that they must not remember earlier calls:
 those of transformers that do not are known here, others are accepted if they have ``stateless = True``. Stopping criteria and
-streamers are called after every settled token, row by row.
+streamers are called after every settled token, row by row; for a batch, criteria of your own need ``stateless = True`` too.
+For ``stop_strings``, whose tokenizer `generate` does not pass on, give ``stopping_criteria=[StopStringCriteria(tokenizer,
+strings)]``.
 """
 
 from dataclasses import replace

@@ -1,5 +1,6 @@
 """Drafts for the sentences of a `generate`: tables, heads and measured choices of the module's checkpoint."""
 
+import os
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
@@ -173,4 +174,4 @@ class Drafting:
 
 def _written(folder: Path) -> int:
     """Time of a folder's last change; 0 if there is no folder."""
-    return folder.stat().st_mtime_ns if folder.is_dir() else 0
+    return folder.stat().st_mtime_ns if os.path.isdir(folder) else 0

@@ -60,6 +60,13 @@ def problems(
         yield "A source without tokens cannot be decoded: got a row of zeros in attention_mask. Leave that sentence out."
     if streamer is not None and len(ids) > 1:
         yield f"A streamer follows one sentence: got a batch of {len(ids)}. Give one sentence at a time, or no streamer."
+    unknown = [type(c).__name__ for c in criteria if not private.stops_rows_alone(c)]
+    if len(ids) > 1 and unknown:
+        yield (
+            f"Stopping criteria are asked row by row, so that they must neither remember earlier calls nor compare rows: got "
+            f"{', '.join(unknown)} for a batch of {len(ids)}. Set `stateless = True` on the class if its answer for a row depends "
+            "on that row alone, or give one sentence at a time."
+        )
     stops = [type(c).__name__ for c in criteria if type(c).__name__ != "MaxLengthCriteria"]
     if len(ids) > 1 and stops and not any(hasattr(c, "eos_token_id") for c in criteria):
         yield (

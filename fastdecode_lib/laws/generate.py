@@ -94,6 +94,8 @@ class PrefixProcessor(LogitsProcessor):
 class PrefixCriterion(StoppingCriteria):
     """Stops a row depending on its whole prefix."""
 
+    stateless = True
+
     def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
         """Whether each row stops."""
         weights = torch.arange(1, input_ids.shape[1] + 1)

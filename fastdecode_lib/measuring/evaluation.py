@@ -209,7 +209,7 @@ def _name(session: Session) -> str:
 
 
 def _files_hash(folder: Path, fingerprint: str, specs: Sequence[str | None]) -> str:
-    """A hash of this version, of the checkpoint's settings and tokenizer, and of all files fitted on its weights or in the specs."""
+    """A hash of this version, the checkpoint's settings and tokenizer, all files fitted on its weights, and those in the specs."""
     values = [value.partition("=")[2] for spec in specs for value in (spec or "").partition(":")[2].split(",")]
     named_files = [bundled().get(name, Path(name).expanduser()) for name in filter(None, values)]
     digest = hashlib.sha256(__version__.encode())

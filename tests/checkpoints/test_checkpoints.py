@@ -76,7 +76,10 @@ def test_hub_id_without_network(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError("no route to host")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     refused("someone/some-model", "could not be fetched", "'someone/some-model'", "Check the name and the network")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    refused("someone/some-model", "not in the cache", "HF_HUB_OFFLINE keeps from the network. Unset it")
 
 
 def test_a_hub_model_with_safetensors_is_never_asked_for_pickles(
@@ -538,6 +541,28 @@ def test_unknown_limits_name_the_nearest(broken_marian: Path) -> None:
 def test_harmless_generation_rules(broken_marian: Path) -> None:
     fakes.change_json(broken_marian / "generation_config.json", repetition_penalty=1.0, no_repeat_ngram_size=0)
     assert load(str(broken_marian), device="cpu").constraints("de").max_length == 23
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [{"no_repeat_ngram_size": 1}, {"encoder_no_repeat_ngram_size": 1}, {"token_healing": True}, {"guidance_scale": 0}],
+)
+def test_what_is_neutral_for_one_rule_is_not_for_another(broken_marian: Path, rule: dict[str, object]) -> None:
+    fakes.change_json(broken_marian / "generation_config.json", **rule)
+    with pytest.raises(CheckpointError, match=f"rules that fastdecode does not apply: {next(iter(rule))}="):
+        load(str(broken_marian), device="cpu").constraints("de")
+
+
+def test_the_end_is_not_banned_and_the_forced_one_is_written(broken_marian: Path) -> None:
+    rules = load(str(broken_marian), device="cpu").constraints("de")
+    (end,) = rules.end
+    fakes.change_json(broken_marian / "generation_config.json", bad_words_ids=[[5], [end]])
+    assert load(str(broken_marian), device="cpu").constraints("de").banned == (5,)
+    fakes.change_json(broken_marian / "generation_config.json", eos_token_id=[6, 7, end], forced_eos_token_id=end)
+    assert load(str(broken_marian), device="cpu").constraints("de").end == (end, 6, 7)
+    fakes.change_json(broken_marian / "generation_config.json", forced_eos_token_id=5)
+    with pytest.raises(CheckpointError, match=f"needs forced_eos_token_id to be one of the ends, 6, 7, {end}: got 5"):
+        load(str(broken_marian), device="cpu").constraints("de")
 
 
 @pytest.mark.parametrize("name", ["decoder_start_token_id", "eos_token_id", "pad_token_id"])

@@ -19,6 +19,7 @@ from fastdecode_lib.cli import check, figures
 from fastdecode_lib.cli.common import PICTURES
 from fastdecode_lib.cli.examples import EXAMPLES
 from fastdecode_lib.cli.main import _parser as parser_of_commands
+from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.trace import Trace
 
 SENTENCES = fakes.own_sentences()
@@ -90,6 +91,35 @@ def test_translate_a_file_line_by_line(
     assert succeed(capsys, "translate", "--file", file, *model, *DIRECTION) == ""
     file.write_bytes(b"\n\n")
     assert succeed(capsys, "translate", "--file", file, *model, *DIRECTION) == "\n\n"
+
+
+def test_what_would_be_lost_is_refused(
+    capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path
+) -> None:
+    file = tmp_path / "in.txt"
+    file.write_text("Good morning.\n")
+    (tmp_path / "link").symlink_to(file)
+    arguments = ("translate", "--file", file, *model, *DIRECTION)
+    for path in (file, tmp_path / "link"):
+        assert "--json would replace the file of --file: got" in fail(capsys, *arguments, "--json", path)
+    both = ("translate", "Good morning.", *model, *DIRECTION, "--json", tmp_path / "a", "--trace", tmp_path / "a")
+    assert "--trace would replace the file of --json: got" in fail(capsys, *both)
+    assert file.read_text() == "Good morning.\n" and not (tmp_path / "a").exists()
+    assert succeed(capsys, *arguments, "--json", "/dev/null") == succeed(capsys, *arguments)
+    twice = ("--decoder", "greedy", "--decoder", "jacobi")
+    assert fail(capsys, *arguments, *twice).startswith("--decoder takes one value: got greedy and jacobi. See")
+    assert "--from takes one value: got en and de" in fail(capsys, *arguments, "--from", "de")
+
+
+def test_an_output_of_several_lines_is_one_line(
+    capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, out = tmp_path / "in.txt", tmp_path / "out.json"
+    file.write_text("a\nb\n")
+    monkeypatch.setattr(TranslationModel, "texts", lambda *_: ["eins\r\nzwei", "drei"])
+    arguments = ("translate", "--file", file, *model, *DIRECTION, "--json", out)
+    assert succeed(capsys, *arguments) == "eins zwei\ndrei\n"
+    assert [row["text"] for row in table(out)["rows"]] == ["eins\r\nzwei", "drei"]
 
 
 def test_a_line_is_ended_by_a_line_feed_only(

@@ -436,6 +436,14 @@ def test_other_settings_are_refused(tmp_path: Path, change: dict[str, Any], mess
     assert files(tmp_path) == before
 
 
+def test_other_rules_of_generation_are_other_settings(broken_marian: Path, tmp_path: Path) -> None:
+    text = {"en-de": SENTENCES["en"][:2]}
+    record(Translations(load(str(broken_marian), device="cpu")), text, tmp_path / "made")
+    fakes.change_json(broken_marian / "generation_config.json", max_length=5)
+    with pytest.raises(ContextsError, match="was begun with other settings: got rules"):
+        record(Translations(load(str(broken_marian), device="cpu")), text, tmp_path / "made")
+
+
 def test_a_folder_in_which_nothing_could_be_recorded_takes_other_text(tmp_path: Path) -> None:
     with pytest.raises(ContextsError, match="There is nothing to record: got 1 sentences"):
         record(language_model(), {"text": [[]]}, tmp_path)

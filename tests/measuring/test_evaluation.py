@@ -191,7 +191,10 @@ def test_what_is_fitted_anew_is_decoded_anew(tmp_path: Path) -> None:
     assert evaluation._files_hash(tmp_path, "none", ("clustered:clusters=5,file=" + str(sets),)) != first
     plain = evaluation._files_hash(tmp_path, "none", (None, "exact"))
     (tmp_path / DRAFT_HEAD).write_bytes(b"a head")
-    assert evaluation._files_hash(tmp_path, "none", (None, "exact")) != plain
+    with_head = evaluation._files_hash(tmp_path, "none", (None, "exact"))
+    assert with_head != plain
+    (tmp_path / "generation_config.json").write_text('{"max_length": 4}')
+    assert evaluation._files_hash(tmp_path, "none", (None, "exact")) != with_head
 
 
 def test_screens_fitted_anew_are_used_in_the_same_process(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Our decoders inside `generate`: the same tokens as without them, whatever `generate` is asked for, or a clear refusal."""
 
+import gc
 import warnings
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 from transformers import (
+    AutoModelForSeq2SeqLM,
+    ByT5Tokenizer,
     GPT2Config,
     GPT2LMHeadModel,
     LogitsProcessor,
@@ -379,6 +383,10 @@ def filled_cache() -> Any:
             r"without padding: got \[\[2, 4\]\]. Give the rows prompts of the same length",
         ),
         ({"attention_mask": torch.tensor([[0, 0, 0]])}, "source without tokens .* got a row of zeros .*Leave that sentence"),
+        (
+            {"input_ids": TWO, "stopping_criteria": [Recording(3)]},
+            "neither remember earlier calls nor compare rows: got Recording for a batch of 2. Set `stateless = True`",
+        ),
         ({"input_ids": TWO, "streamer": Recording(0)}, "one sentence: got a batch of 2. Give one sentence at a time"),
         (
             {"input_ids": TWO, "stopping_criteria": [PrefixCriterion()], "eos_token_id": None},
@@ -422,6 +430,8 @@ def test_refused_models() -> None:
 
 def test_a_criterion_that_answers_for_other_rows() -> None:
     class ThreeRows(StoppingCriteria):
+        stateless = True
+
         def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
             return torch.zeros(3, dtype=torch.bool)
 
@@ -429,6 +439,20 @@ def test_a_criterion_that_answers_for_other_rows() -> None:
         random_module("marian", 0).generate(
             input_ids=TWO, max_new_tokens=4, stopping_criteria=[ThreeRows()], custom_generate=hf.window(3)
         )
+
+
+@pytest.mark.parametrize("kind", ["bart", "t5", "marian"])
+def test_a_module_that_was_used_is_freed(kind: str, tmp_path: Path) -> None:
+    random_module(kind, 5, vocab_size=384).float().save_pretrained(tmp_path)
+    ByT5Tokenizer().save_pretrained(tmp_path)
+    module = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
+    module.generate(
+        input_ids=TWO, num_beams=1, do_sample=False, max_new_tokens=4, custom_generate=hf.window(3, "recycled/pad")
+    )
+    alive = weakref.ref(module)
+    del module
+    gc.collect()
+    assert alive() is None
 
 
 @pytest.mark.parametrize("spec", ["greedy", "beam", "beam:size=2"])

@@ -1,15 +1,53 @@
 """Functions that the commands share: load the chosen model, read lines of files, print tables."""
 
 import argparse
+import difflib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 
 class UsageError(ValueError):
     """The options of a command line are wrong or contradict each other."""
+
+
+class _Once(argparse.Action):
+    """An option with one value: a second value is an error, since the first would be lost."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        """Store the value."""
+        given = vars(namespace).setdefault("given", {})
+        if option_string and self.dest in given:
+            parser.error(f"{option_string} takes one value: got {given[self.dest]} and {values}")
+        given[self.dest] = values
+        setattr(namespace, self.dest, values)
+
+
+class Parser(argparse.ArgumentParser):
+    """Parser whose errors are `UsageError`, with what was meant."""
+
+    def __init__(self, *arguments: Any, **settings: Any):
+        super().__init__(*arguments, **settings)
+        for name in (None, "store"):
+            self.register("action", name, _Once)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the message with the choice that was probably meant."""
+        hint = ""
+        if wrong := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
+            close = difflib.get_close_matches(wrong[1], re.findall(r"[\w-]+", wrong[2]), n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise UsageError(f"{message[:1].upper()}{message[1:]}.{hint} See {self.prog} --help.")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Options and no unknown arguments: a command refuses them itself, so that the error names its own help."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options, unknown
 
 
 def add_compared(command: argparse.ArgumentParser, decoders: str) -> None:

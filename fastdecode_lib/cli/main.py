@@ -1,14 +1,12 @@
 """The command line: one clear message and exit status 2 for anything that cannot be done, never a traceback."""
 
 import argparse
-import difflib
 import os
-import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from fastdecode_lib import __version__
 from fastdecode_lib.cli import (
@@ -23,44 +21,11 @@ from fastdecode_lib.cli import (
     train,
     translate,
 )
-from fastdecode_lib.cli.common import PICTURES, UsageError, check_file, one_line
+from fastdecode_lib.cli.common import PICTURES, Parser, UsageError, check_file, one_line
 from fastdecode_lib.cli.examples import epilog
 
 INPUTS, OUTPUTS = ("file", "source", "reference"), ("json", "trace", "vmap", *PICTURES)
 """Options that name a file to read, and to write."""
-
-
-class _Once(argparse.Action):
-    """An option with one value: a second value is an error, since the first would be lost."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        """Store the value."""
-        given = vars(namespace).setdefault("given", {})
-        if option_string and self.dest in given:
-            parser.error(f"{option_string} takes one value: got {given[self.dest]} and {values}")
-        given[self.dest] = values
-        setattr(namespace, self.dest, values)
-
-
-class _Parser(argparse.ArgumentParser):
-    def __init__(self, *arguments: Any, **settings: Any):
-        super().__init__(*arguments, **settings)
-        for name in (None, "store"):
-            self.register("action", name, _Once)
-
-    def error(self, message: str) -> NoReturn:
-        hint = ""
-        if wrong := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
-            close = difflib.get_close_matches(wrong[1], re.findall(r"[\w-]+", wrong[2]), n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise UsageError(f"{message[:1].upper()}{message[1:]}.{hint} See {self.prog} --help.")
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Options and no unknown arguments: a command refuses them itself, so that the error names its own help."""
-        options, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return options, unknown
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -140,7 +105,7 @@ def _check_apart(values: dict[str, Any]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = _Parser(
+    parser: argparse.ArgumentParser = Parser(
         prog="fastdecode",
         description="Faster decoding for neural machine translation, exact and measured.",
         epilog='example: fastdecode translate "Where is the station?" --from en --to de; fastdecode COMMAND --help has more',
@@ -148,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fastdecode {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    model = _Parser(add_help=False)
+    model = Parser(add_help=False)
     model.add_argument(
         "--model", default="tatoeba-small", help="bundled name, folder or hub id (default: tatoeba-small)"
     )
@@ -160,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     model.add_argument("--to", dest="target_language", metavar="LANG", help="target language, e.g. de")
     model.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    numbers = _Parser(add_help=False)
+    numbers = Parser(add_help=False)
     numbers.add_argument("--engine", default="auto", help="compiled (CPU kernels), torch or auto (default: auto)")
     numbers.add_argument(
         "--dtype",
@@ -179,12 +144,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     model.add_argument("--max-length", type=int, help="most output tokens (default: the checkpoint's)")
 
-    table = _Parser(add_help=False)
+    table = Parser(add_help=False)
     table.add_argument("--json", metavar="FILE", help="also write the table to FILE, machine-readable")
-    seed = _Parser(add_help=False)
+    seed = Parser(add_help=False)
     seed.add_argument("--seed", type=int, default=0, help="seed of everything random (default: 0)")
 
-    workers = _Parser(add_help=False)
+    workers = Parser(add_help=False)
     workers.add_argument("--workers", type=int, help="processes to share untimed work, by dask (default: this one)")
     workers.add_argument("--scheduler", metavar="ADDRESS", help="address of a dask scheduler whose workers share it")
 

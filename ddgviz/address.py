@@ -90,4 +90,4 @@ def _slim(trace: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rounded(values: list[float | None] | None) -> list[float | None] | None:
-    return None if values is None else [None if value is None else round(value, 2) for value in values]
+    return None if values is None else [None if value is None else float(f"{value:.4g}") for value in values]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddgviz.browser import pngs
 from ddgviz.schema import fail
-from ddgviz.svg import Window, draw
+from ddgviz.svg import Window, draw, ranges
 from ddgviz.theme import Theme, theme_named
 from ddgviz.trace import read
 
@@ -113,7 +113,7 @@ def _styles(count: int, total: float) -> str:
 
 def _frames(trace: Any, theme: str, window: Window | None) -> tuple[str, list[str]]:
     """The start tag and background of a drawing large enough for every frame, and the content of each frame."""
-    model = read(trace)
+    model, window = read(trace), window and ranges(window)
     first, last = (window[0][0] + 1, min(window[0][1], model.rows)) if window else (0, model.rows)
     counts = range(first, last + 1) or [model.rows]
     # the last one first: it is the largest, so that an error of size comes at once

@@ -53,6 +53,12 @@ class Comparison(ipywidgets.VBox):
         self.b.clear()
         self._join(two)
 
+    def close(self) -> None:
+        """Remove both pictures too."""
+        self.a.close()
+        self.b.close()
+        super().close()
+
     def _join(self, two: bool) -> None:
         """Let two pictures share a player and a legend, in less height, so that both are in view; draw one as usual."""
         self.a.group = self.b.group = f"ddgviz-{self.a.model_id}" if two else ""

@@ -51,7 +51,7 @@ def save(
     ValueError
         If the suffix is unknown, the trace damaged or too large for a picture, or Chromium needed and not found.
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise fail(f"A picture is saved as {', '.join(SUFFIXES)}", path.name, "Give the file one of these suffixes.")
@@ -116,7 +116,7 @@ def write(path: Path, content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise fail("A picture is saved in a folder", str(path.parent), "Name one that is no file.") from None
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".ddgviz.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)

@@ -52,6 +52,11 @@ def pills(model: TraceModel, columns: list[int]) -> list[list[int]]:
     return runs
 
 
+def at_once(model: TraceModel, row: int, run: list[int]) -> int:
+    """How many tokens a pass settled in the run of neighbours that `run` is a part of."""
+    return next(len(whole) for whole in pills(model, model.new_columns(row)) if run[0] in whole)
+
+
 def kind(model: TraceModel, requested: str = "auto") -> str:
     """Kind of edges to draw: ``measured``, ``order`` or ``none``; ``auto`` is ``measured`` if the trace has measured edges.
 
@@ -152,12 +157,10 @@ def to_networkx(trace: Any) -> "networkx.DiGraph":
     model = read(trace)
     graph = networkx.DiGraph(edges="measured" if model.edges else "settling order")
     for row, columns in layers(model):
-        cells = model.cells(row)
-        for column in columns:
-            cell = cells[column]
-            probability = {} if cell.probability is None else {"probability": cell.probability}
-            number = model.iterations[row].call + 1
-            graph.add_node(column, position=column, token=cell.label.text, **{"pass": number}, **probability)
+        number = model.iterations[row].call + 1
+        for cell in model.cells(row, columns):
+            probability = {} if cell.probability is None else {"probability": float(cell.probability)}
+            graph.add_node(cell.column, position=cell.column, token=cell.label.text, **{"pass": number}, **probability)
     for edge in edges(model, redundant=True):
         graph.add_edge(edge.source, edge.target, strength=edge.strength)
     return graph

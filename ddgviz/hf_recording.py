@@ -184,7 +184,8 @@ def _described(options: dict[str, Any], config: Any) -> tuple[str, str]:
         if value is not None:
             options_text = f":tokens={value}" if decoder == "prompt_lookup" else ""
             return decoder + options_text, origin
-    return ("sampling" if options.get("do_sample", config.do_sample) else "greedy"), ""
+    passed = options.get("generation_config") or config
+    return ("sampling" if options.get("do_sample", passed.do_sample) else "greedy"), ""
 
 
 def _row(number: int, call: Pass, start: int, tokens: list[int], settled: int, origin: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ddgviz import layout, words
-from ddgviz.graph import edges, layers, pills
+from ddgviz.graph import at_once, edges, layers, pills
 from ddgviz.schema import fail
 from ddgviz.svg import Window, ranges
 from ddgviz.text import fit
@@ -107,10 +107,10 @@ def _picture(model: TraceModel, theme: Theme, window: Window | None) -> list[str
             style = "together" if len(run) > 1 else "alone"
             lines.append(f"\\node[{style}, fit={around}] (g{run[0]}) {{}};")
     lines.append(r"\end{scope}")
-    for _, columns in settled_by_pass:
+    for row, columns in settled_by_pass:
         for run in pills(model, columns):
             if len(run) > 1:
-                lines.append(f"\\node[count, below=0pt of g{run[0]}] {{{len(run)} at once}};")
+                lines.append(f"\\node[count, below=0pt of g{run[0]}] {{{at_once(model, row, run)} at once}};")
     return [*lines, *_arcs(model, visible, settled), r"\end{tikzpicture}"]
 
 

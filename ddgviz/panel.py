@@ -150,6 +150,12 @@ class Panel(ipywidgets.VBox):
             if self._run is not None:
                 self._run.pace.stop()
 
+    def close(self) -> None:
+        """Stop the run, and remove the panel and its pictures."""
+        self.stop()
+        self.comparison.close()
+        super().close()
+
     def end(self) -> None:
         """Stop, and wait for the present pass."""
         self.stop()

@@ -9,7 +9,7 @@ from typing import Any
 from ddgviz import layout, words
 from ddgviz.cells import MARKED, draw_box, draw_mark, draw_token
 from ddgviz.drawing import LEFT, MARGIN, Page, escape, number
-from ddgviz.graph import edges, kind, layers, meaning, pills
+from ddgviz.graph import at_once, edges, kind, layers, meaning, pills
 from ddgviz.layout import Column
 from ddgviz.schema import fail
 from ddgviz.text import fit, width
@@ -196,7 +196,7 @@ def _pill(page: Page, row: int, run: list[int], top: float) -> None:
     for cell in page.model.cells(row, run):
         draw_token(page, cell, top + 17.5, 13, theme.ink, True)
     if together:
-        label = f"{len(run)} at once"
+        label = f"{at_once(page.model, row, run)} at once"
         page.text((x + right) / 2, top + 41, label, 10.5, theme.accent, font_weight=600, text_anchor="middle")
 
 

@@ -58,6 +58,7 @@ def steps(model: TraceModel) -> list[dict[str, Any]]:
     """Texts of the steps, and the view shown with each."""
     first, fullest = model.iterations[0], words.highlight(model, range(model.rows))
     count, reach = len(model.tokens), len(first.slots)
+    tokens = "1 token, one column" if count == 1 else f"{count} tokens, one column each"
     drafts = [cell.column for cell in model.cells(0) if cell.kind == "draft"]
     at = {"row": 0, "column": drafts[0]} if drafts else {}
     positions = f"{reach} positions at once" if reach > 1 else "one position"
@@ -66,12 +67,15 @@ def steps(model: TraceModel) -> list[dict[str, Any]]:
         if drafts
         else "Nothing is drafted here."
     )
-    together = len(model.new_columns(fullest))
-    several = f"{together} tokens in one pass" if together > 1 else "one token, as every pass did"
+    counts = [len(model.new_columns(row)) for row in range(model.rows)]
+    most = counts[fullest]
+    several = f"{most} tokens in one pass" if most > 1 else "one token, " if most else "no token, "
+    if most < 2:
+        several += "as every pass did" if len(set(counts)) == 1 else "and no pass settled more"
     ending = f"{words.headline(model)}; {words.comparison(model)}" if model.greedy else words.headline(model)
     return [
         {
-            "text": f"A sentence is translated here. Its translation has {count} tokens, one column each.",
+            "text": f"A sentence is translated here. Its translation has {tokens}.",
             "view": {"pass": 0},
         },
         {"text": f"A row is a pass: the network runs once. This first pass computes {positions}.", "view": {"pass": 1}},

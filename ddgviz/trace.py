@@ -213,8 +213,9 @@ class TraceModel:
         hypotheses = check_hypotheses(body.get("hypotheses"))
         edges, clusters = check_edges(body.get("edges")), check_clusters(body.get("clusters"))
         greedy = body.get("greedy")
-        if greedy is not None and not (isinstance(greedy, dict) and {"calls", "identical"} <= greedy.keys()):
-            raise fail('"greedy" is null, or has "calls" and "identical"', greedy)
+        counts = greedy is None or (isinstance(greedy, dict) and type(greedy.get("calls")) is int)
+        if not (counts and (greedy is None or type(greedy.get("identical")) is bool)):
+            raise fail('"greedy" is null, or has "calls", a number, and "identical", true or false', greedy)
         if hypotheses and hypotheses[0].get("stop") != "interrupted":
             self._check_ends(len(hypotheses[0]["tokens"]))
             check_ends(edges, len(hypotheses[0]["tokens"]))
@@ -480,7 +481,7 @@ def _content(path: Path) -> str:
     try:
         if not path.is_file():
             raise fail(expected, str(path), remedy)
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise fail(f"A trace is UTF-8 text, and {path.name} is not", f"byte {error.start}", AGAIN) from error
     except OSError as error:

@@ -34,15 +34,15 @@ class Verdict:
 
 def judge(a: TraceModel, b: TraceModel, *, timed: bool = True) -> Verdict:
     """Compare two decodings, A and B; `timed` adds the times of these runs."""
-    steps = _steps(a, b) if a.complete and b.complete else []
-    if not steps:
-        return Verdict(_sentence(a, b, steps, 0), ([], []), None)
+    if not (_has_output(a) and _has_output(b)):
+        return Verdict(_stopped(a, b), ([], []), None)
+    steps = _steps(a, b)
     pairs = [(i, j) for tag, i, end, j, _ in steps if tag == "equal" for i, j in zip(range(i, end), count(j))]
     longest = max(len(a.tokens), len(b.tokens))
     matches = _positions(dict(pairs), len(a.tokens)), _positions({j: i for i, j in pairs}, len(b.tokens))
     times = pace(a.seconds, b.seconds) if timed and _source(a) == _source(b) else ""
     text = " ".join(filter(None, (_sentence(a, b, steps, len(pairs)), times)))
-    return Verdict(text, matches, len(pairs) / longest)
+    return Verdict(text, matches, len(pairs) / longest if longest else 1.0)
 
 
 def pair_of(trace: Any) -> tuple[TraceModel, TraceModel] | None:
@@ -74,6 +74,11 @@ def _steps(a: TraceModel, b: TraceModel) -> Sequence[Step]:
     return difflib.SequenceMatcher[object](None, outputs[0], outputs[1], autojunk=False).get_opcodes()
 
 
+def _has_output(trace: TraceModel) -> bool:
+    """Whether a run came to its end; a source without content needs no pass and no hypothesis."""
+    return trace.complete or (trace.finished and not trace.rows)
+
+
 def _source(trace: TraceModel) -> object:
     return trace.header["source"].get("text")
 
@@ -82,12 +87,15 @@ def _positions(pairs: dict[int, int], length: int) -> list[int]:
     return [pairs.get(position, -1) for position in range(length)]
 
 
-def _sentence(a: TraceModel, b: TraceModel, steps: Sequence[Step], matched: int) -> str:
+def _stopped(a: TraceModel, b: TraceModel) -> str:
+    """Why outputs are not compared; nothing while a decoding runs."""
     if not (a.finished and b.finished):
         return ""
-    if not steps:
-        stopped = "B was" if a.complete else "A was" if b.complete else "Both were"
-        return f"{stopped} stopped, so the outputs are not compared."
+    stopped = "B was" if _has_output(a) else "A was" if _has_output(b) else "Both were"
+    return f"{stopped} stopped, so the outputs are not compared."
+
+
+def _sentence(a: TraceModel, b: TraceModel, steps: Sequence[Step], matched: int) -> str:
     aside = "" if _source(a) == _source(b) else " They translate different sentences."
     different = next((step for step in steps if step[0] != "equal"), None)
     if different is None:

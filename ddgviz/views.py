@@ -51,16 +51,16 @@ def lattice(page: Page, top: float) -> float:
     for index in range(lanes):
         y = top + index * page.pitch + page.pitch / 2 + 2
         page.text(LEFT - 16, y, words.lane_name(index), 12, theme.muted, text_anchor="end")
-    for column, nodes in enumerate(columns[: page.upto]):
-        for index, node in enumerate(nodes) if column in page.placed else ():
-            _link(page, column, index, node, top)
+    drawn = [column for column in page.rows if column in page.placed and column < len(columns)]
+    for column in drawn:
+        for index, node in enumerate(columns[column]):
+            if column - 1 in drawn and node.parent >= 0:
+                _link(page, column, index, node, top)
             _node(page, column, node, top + index * page.pitch)
     return top + max(lanes, 1) * page.pitch - 4
 
 
 def _link(page: Page, column: int, index: int, node: Node, top: float) -> None:
-    if node.parent < 0 or column - 1 not in page.placed:
-        return
     x, end = page.placed[column - 1].right, page.placed[column].x
     middle = top + (page.pitch - 4) / 2
     y, foot = (number(middle + page.pitch * lane) for lane in (node.parent, index))

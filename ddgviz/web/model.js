@@ -115,7 +115,7 @@ export function cells(model, row) {
 }
 
 export function newColumns(model, row) {
-  const layer = layers(model, row + 1).find((found) => found.row === row);
+  const layer = layers(model, model.rows.length).find((found) => found.row === row);
   return layer ? layer.columns : [];
 }
 

@@ -44,7 +44,6 @@ function check({ pictures }) {
     whole(trace?.hypotheses, 1_000) &&
     trace.hypotheses.every((hypothesis) => whole(hypothesis.tokens, 10_000)) &&
     whole(trace.iterations, 10_000) &&
-    trace.hypotheses.length + !trace.iterations.length > 0 &&
     trace.iterations.every(
       ({ slots, tokens, drafts, status, origins }) =>
         whole(slots, 10_000) &&

@@ -31,7 +31,7 @@ export function mount(host, options = {}) {
   const root = element("div", "ddgviz");
   root.tabIndex = 0;
   root.role = "group";
-  root.ariaLabel = "Decoding, pass by pass. Space plays, brackets step, arrows move between tokens.";
+  root.ariaLabel = "Decoding, pass by pass. Space plays, brackets step, arrows move between tokens, s speed, a arcs.";
   host.append(root);
   const view = new View(root, options.onView || (() => {}));
   view.start();
@@ -442,6 +442,7 @@ class View {
       End: () => this.goTo(this.model.rows.length), ArrowLeft: () => this.move(0, -1), ArrowRight: () => this.move(0, 1),
       ArrowUp: () => this.move(-1, 0), ArrowDown: () => this.move(1, 0), "/": () => search.focus(),
       "+": () => this.zoomBy(1), "-": () => this.zoomBy(-1), 0: () => this.set({ zoom: 0 }), l: () => this.set({ loop: !this.loop }),
+      s: () => this.part.speed.click(), a: () => this.nextGraph(),
     };
     if (!acts[event.key]) return;
     event.preventDefault();

@@ -125,7 +125,6 @@ def far() -> dict[str, Any]:
     "data",
     [
         far(),
-        altered(hypotheses=[]),
         altered(hypotheses=[{}]),
         altered(iterations=[{"slots": [0]}]),
         {"pictures": [], "verdict": ""},
@@ -138,7 +137,7 @@ def far() -> dict[str, Any]:
         ),
     ],
     ids=[
-        *("a slot far away", "no output", "an output of nothing", "a pass without tokens", "no picture"),
+        *("a slot far away", "an output of nothing", "a pass without tokens", "no picture"),
         *("no words of passes", "no probabilities", "no lanes"),
     ],
 )
@@ -157,6 +156,13 @@ def test_the_link_to_an_empty_translation_is_drawn(opened: Opener) -> None:
     )
     page.wait_for_function("() => document.querySelector('.ddg-title')?.textContent")
     assert page.locator(".ddg-notice").inner_text() == ""
+
+
+@pytest.mark.browser
+def test_the_link_to_a_run_that_was_cut_off_is_drawn(opened: Opener) -> None:
+    page = opened(simulate.garden(), f"#trace={pack_text(altered(hypotheses=[]))}", reduced_motion="reduce")
+    page.wait_for_function("() => document.querySelector('.ddg-title')?.textContent")
+    assert page.locator(".ddg-notice").inner_text() == "" and shown(page) == 6
 
 
 @pytest.mark.browser

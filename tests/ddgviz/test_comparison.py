@@ -141,6 +141,14 @@ def test_runs_of_unnamed_models_are_compared_by_what_is_written(garden: dict[str
     assert ddgviz.compare(unnamed, other).agreement < 0.5
 
 
+@pytest.mark.parametrize("hypotheses", [[], [{"tokens": [], "score": None, "stop": "end"}]])
+def test_two_empty_outputs_are_the_same(garden: dict[str, Any], hypotheses: list[Any]) -> None:
+    empty = garden | {"iterations": [], "hypotheses": hypotheses, "edges": [], "greedy": None}
+    comparison = ddgviz.compare(empty, empty)
+    assert comparison.verdict.startswith("Same output: A in 0 passes, B in 0.") and comparison.agreement == 1
+    assert ddgviz.compare(empty, garden).agreement == 0
+
+
 def test_two_stopped_runs(garden: dict[str, Any]) -> None:
     stopped = garden | {"hypotheses": [garden["hypotheses"][0] | {"stop": "interrupted"}]}
     assert ddgviz.compare(stopped, stopped).verdict == "Both were stopped, so the outputs are not compared."

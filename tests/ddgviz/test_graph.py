@@ -106,6 +106,13 @@ def test_characters_that_xml_cannot_hold(suffix: str, tmp_path: Path) -> None:
     assert [found.nodes[slot]["token"] for slot in range(len(refused))] == [visible(c) for c in refused]
 
 
+def test_a_probability_of_one_is_a_number_like_others(small: dict[str, Any], tmp_path: Path) -> None:
+    for row in small["iterations"]:
+        row["probabilities"] = [1 if index else 0.5 for index in range(len(row["tokens"]))]
+    networkx.read_gexf(ddgviz.save(small, tmp_path / "a.gexf"))
+    assert ddgviz.save(small, tmp_path / "a.graphml").read_text(encoding="utf-8").count('attr.name="probability"') == 1
+
+
 def test_a_day_leaves_no_mark(small: dict[str, Any], tmp_path: Path) -> None:
     assert "lastmodified" not in ddgviz.save(small, tmp_path / "a.gexf").read_text(encoding="utf-8")
 

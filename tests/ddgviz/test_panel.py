@@ -283,6 +283,16 @@ def test_pause_takes_no_further_pass_and_resume_takes_all() -> None:
     assert panel.trace == simulate.garden()
 
 
+def test_a_panel_that_is_closed_stops_its_run() -> None:
+    panel = ddgviz.explore(Runner(passes=2), start=False)
+    panel.start(passes=1)
+    worker = panel._worker
+    panel.close()
+    assert worker is not None
+    worker.join(10)
+    assert not worker.is_alive() and panel.comparison.a.comm is None and panel.comparison.b.comm is None
+
+
 def test_step_takes_one_pass_more(panel: Panel, runner: Runner) -> None:
     for rows in (1, 2, 3):
         press(panel, "Step")

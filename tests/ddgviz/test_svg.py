@@ -12,6 +12,7 @@ import simulate
 from hostile import TOKENS, shown
 
 from ddgviz import layout
+from ddgviz.latex import tikz
 from ddgviz.svg import svg
 from ddgviz.trace import read
 
@@ -106,6 +107,17 @@ def test_window_draws_a_part(garden: dict[str, Any]) -> None:
 def test_arguments_out_of_range(small: dict[str, Any], options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         svg(small, **options)
+
+
+def test_a_part_of_tokens_settled_at_once_counts_them_all(garden: dict[str, Any]) -> None:
+    whole, part = svg(garden), svg(garden, window=((0, 6), (0, 5)))
+    assert whole.count("3 at once") == 2 and part.count("3 at once") == 1 and "2 at once" not in part
+    assert "{3 at once}" in tikz(garden, window=((0, 6), (0, 5)))
+
+
+def test_a_part_of_a_beam_has_its_passes_alone() -> None:
+    drawn = svg(simulate.beam(), window=((1, 2), (0, 6)))
+    assert len(texts(drawn)) < len(texts(svg(simulate.beam(), window=((0, 2), (0, 6)))))
 
 
 def test_huge_pictures_ask_for_a_window() -> None:

@@ -21,6 +21,14 @@ def test_what_is_said_is_of_the_run(garden: dict[str, Any]) -> None:
     assert "one position." in plain[1] and "Nothing is drafted here." in plain[2] and "one token, as every" in plain[3]
 
 
+def test_a_last_pass_that_settles_nothing_is_not_overlooked() -> None:
+    trace = simulate.greedy()
+    last = trace["iterations"][-1]
+    idle = last | {"call": last["call"] + 1}
+    said = [step["text"] for step in ddgviz.tour(trace | {"iterations": [*trace["iterations"], idle]}).tour["steps"]]
+    assert said[3].endswith("settled one token, and no pass settled more.")
+
+
 def test_a_search_is_not_toured() -> None:
     with pytest.raises(ValueError, match=r"settles tokens as it goes, got .*beam.* Show this one with"):
         ddgviz.tour(simulate.beam())

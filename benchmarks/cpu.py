@@ -49,7 +49,7 @@ def rows_of(frames: Mapping[str, "pd.DataFrame"]) -> Iterator[Row]:
         provenance = frames["throughput"].attrs["provenance"]
         name = f"many sentences, {row['name']}"
         rates = provenance["sentences"] / np.array(provenance["seconds"][row["name"]])
-        yield Row.of_samples(name, rates, "sentences a second", f"batches of {row['batch']}")
+        yield Row.of_samples(name, rates, "sentences a second", f"batches of {row['batch']}, two threads")
         yield _ratio(row | {"name": f"{name} / compiled"})
     for row in frames["pass_costs"].to_dict("records"):
         name = f"{row['name']}, pass of {row['width']}"

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -47,8 +48,8 @@ def options_of(name: str, description: str | None, corpus: bool = True) -> argpa
 
 def command_of(name: str, arguments: Sequence[str] | None) -> str:
     """The command that repeats a benchmark."""
-    text = " ".join(sys.argv[1:] if arguments is None else arguments)
-    return f"make bench-{name}" + (f" BENCH_ARGS='{text}'" if text else "")
+    text = shlex.join(sys.argv[1:] if arguments is None else arguments)
+    return f"make bench-{name}" + (f" BENCH_ARGS={shlex.quote(text)}" if text else "")
 
 
 def report(rows: Iterable[Row], command: str, options: argparse.Namespace, **facts: Any) -> None:

@@ -235,6 +235,20 @@ def _system_errors(path: Path) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def locked(path: str | Path) -> Iterator[None]:
+    """Hold a lock for a file or folder that is read and then replaced, so that no other process replaces it in between."""
+    parent = Path(os.path.realpath(path)).parent
+    parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(parent, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def _temporary(name: str, folder: Path | None) -> tuple[Path, int]:
     """A new temporary folder, and the open handle that holds the lock on it."""
     while True:

@@ -7,6 +7,8 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -98,6 +100,22 @@ def test_standard_output_in_a_file_is_written_to_and_not_replaced(tmp_path: Path
     with (tmp_path / "out").open("w") as out:
         subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
     assert (tmp_path / "out").read_text().split() == ["before", "through", "again", "after"]
+
+
+def test_who_reads_and_replaces_waits_for_another_who_does(tmp_path: Path) -> None:
+    order = []
+
+    def second() -> None:
+        with store.locked(tmp_path / "one"):
+            order.append("second")
+
+    with store.locked(tmp_path / "one"):
+        thread = threading.Thread(target=second)
+        thread.start()
+        time.sleep(0.1)
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"] and os.listdir(tmp_path) == []
 
 
 def test_a_user_without_a_home_has_a_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -53,6 +53,16 @@ class Checkpoint:
         shape: Any = {RECURRENT: RecurrentShape, LANGUAGE: LanguageShape}.get(self.family, Architecture)
         return shape.from_config(self.config)
 
+    @property
+    def text_fingerprint(self) -> str:
+        """A hash of the files beside the weights as they are now: tokenizer and rules of generation."""
+        digest = hashlib.sha256()
+        for file in sorted(
+            path for path in self.folder.iterdir() if path.suffix in (".json", ".spm", ".model", ".txt")
+        ):
+            digest.update(file.name.encode() + file.read_bytes())
+        return digest.hexdigest()[:16]
+
     @cached_property
     def fingerprint(self) -> str:
         """A hash of settings and weights; files fitted on a model are stored under it."""

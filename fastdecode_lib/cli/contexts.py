@@ -122,6 +122,10 @@ def _record(options: argparse.Namespace) -> int:
     if find_checkpoint(options.model).family == LANGUAGE:
         return _record_language(options)
     model = load(options)
+    if model.engine == "compiled" and (options.threads or 1) > 1:
+        raise UsageError(
+            f"record decodes on one thread: got --threads {options.threads}. Use --workers {options.threads}."
+        )
     pairs: Sequence[Any] = model.directions
     if options.directions is None:
         languages = (options.source_language, options.target_language)
@@ -218,6 +222,7 @@ def _fit(options: argparse.Namespace) -> int:
     from fastdecode_lib.contexts.shards import Contexts
     from fastdecode_lib.language_model import load_language
     from fastdecode_lib.projections.screens import save_screens
+    from fastdecode_lib.store import locked
 
     if not 0 <= options.hold_out < 1:
         raise UsageError(f"--hold-out is a share from 0 to below 1: got {options.hold_out}. Example: --hold-out 0.05.")
@@ -242,12 +247,14 @@ def _fit(options: argparse.Namespace) -> int:
     knobs = fitting.options_of_fit(options.method, given, common)
     folder = _screens_folder(options, model.checkpoint)
     names = fitting.groups(contexts.directions, options.per)
-    unchanged = fitting.screens_to_keep(folder, options.method, model.checkpoint.fingerprint, names)
+    fitting.screens_to_keep(folder, options.method, model.checkpoint.fingerprint, names)  # raises before any work
     fitted, held_out = contexts, None
     if options.hold_out and len(contexts) >= fitting.MEASURABLE:
         fitted, held_out = contexts.split(options.hold_out, options.seed)
     screens = fitting.fit_screens(fitted, options.method, per=options.per, bar=sys.stderr.isatty(), **knobs)
-    save_screens(unchanged | screens, folder)
+    with locked(folder):
+        unchanged = fitting.screens_to_keep(folder, options.method, model.checkpoint.fingerprint, names)
+        save_screens(unchanged | screens, folder)
     for name, screen in screens.items():
         print(f"{name}: {fitting.summary(screen)}")
         if held_out is not None and len(sample := held_out.where(direction=names[name])):

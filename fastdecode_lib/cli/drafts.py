@@ -54,6 +54,7 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser], seed: ar
 
 
 def _draft_table(options: argparse.Namespace) -> int:
+    from fastdecode_lib.batching import cores
     from fastdecode_lib.measuring.provenance import provenance
     from fastdecode_lib.text.corpus import spread_over
     from fastdecode_lib.training.draft_tables import default_path, make_table, unlabelled
@@ -80,6 +81,7 @@ def _draft_table(options: argparse.Namespace) -> int:
             session,
             texts,
             least=options.least,
+            threads=options.threads,
             folder=options.folder,
             progress=sys.stderr.isatty(),
         )
@@ -96,7 +98,7 @@ def _draft_table(options: argparse.Namespace) -> int:
         )
         if not options.out:
             _print_use(path)
-    write_json(options, rows, provenance(model, threads=options.threads or 1))
+    write_json(options, rows, provenance(model, threads=options.threads or cores()))
     return 0
 
 
@@ -109,7 +111,7 @@ def _print_use(path: Path) -> None:
     """Say what a table or head at the place where windows look for it changes."""
     print(
         f"fastdecode: windows of this model draft from {path} from now on, in place of what comes with it. Delete the file to go "
-        "back; fastdecode speedup makes one and keeps the better of the two.",
+        "back; fastdecode speedup measures what it gains, on text that it was not made from.",
         file=sys.stderr,
     )
 
@@ -159,6 +161,7 @@ def _draft_head(options: argparse.Namespace) -> int:
         sessions,
         texts,
         replace(RECIPE, updates=options.updates, vocabulary=options.vocabulary),
+        threads=options.threads,
         seed=options.seed,
         begin_with=None if options.begin_with is None else DraftHead.load(options.begin_with),
         folder=options.folder,

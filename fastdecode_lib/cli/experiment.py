@@ -30,6 +30,15 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     experiment.set_defaults(run=_experiment)
 
 
+OPTIONS = ("model", "device", "dtype", "engine", "precision", "threads", "seed")
+"""Options of `experiment` that a table takes or not."""
+
+
+def _loads(e: Any, name: str) -> bool:
+    """Whether an option changes how the model is loaded that a table takes."""
+    return name in ("device", "dtype", "engine", "precision") and bool(e.accepted({"model": None}))
+
+
 def _experiment(options: argparse.Namespace) -> int:
     from fastdecode_lib.papers.catalogue import experiments
     from fastdecode_lib.papers.making import Maker, make
@@ -49,6 +58,12 @@ def _experiment(options: argparse.Namespace) -> int:
         hint = f"Did you mean {matches[0]!r}?" if matches else f"Papers: {', '.join(stems)}."
         raise UsageError(
             f"Unknown experiment: got {options.name!r}. {hint} List them with fastdecode experiment --list."
+        )
+    taken = {name for name in OPTIONS for e in selected if e.accepted({name: None}) or _loads(e, name)}
+    if unused := [name for name in OPTIONS if name in getattr(options, "given", {}) and name not in taken]:
+        raise UsageError(
+            f"No table of {options.name} takes {', '.join(f'--{name}' for name in unused)}: its rows say what they are made with. "
+            "Leave it out."
         )
     scale = Scale.of(options.scale)
     if scale is Scale.TINY:

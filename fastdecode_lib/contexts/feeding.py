@@ -108,14 +108,10 @@ class _TextFeeder:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The model's fingerprint, rules of generation, engine, dtype and device."""
+        """The model's fingerprint, that of its tokenizer and rules, engine, dtype and device."""
         model, checkpoint = self.model, self.model.checkpoint
-        rules = {k: value for k, value in (checkpoint.generation or {}).items() if k != "transformers_version"}
-        of_checkpoint = {
-            "fingerprint": checkpoint.fingerprint,
-            "rules": rules,
-        }  # those of config.json are in the fingerprint
-        return of_checkpoint | {"engine": model.engine, "dtype": model.dtype, "device": model.device}
+        of_files = {"fingerprint": checkpoint.fingerprint, "tokenizer and rules": checkpoint.text_fingerprint}
+        return of_files | {"engine": model.engine, "dtype": model.dtype, "device": model.device}
 
     def __post_init__(self) -> None:
         if self.network.kind != "causal":

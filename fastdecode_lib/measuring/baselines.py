@@ -138,9 +138,10 @@ def converted(model: TranslationModel, cache: Path | None = None) -> Path:
     import ctranslate2
 
     cache = cache or user_cache() / "ctranslate2"
-    folder = cache / f"{model.checkpoint.fingerprint}-{ctranslate2.__version__}"
+    checkpoint = model.checkpoint
+    folder = cache / f"{checkpoint.fingerprint}-{checkpoint.text_fingerprint}-{ctranslate2.__version__}"
     if not (folder / "model.bin").is_file():
-        converter = ctranslate2.converters.TransformersConverter(str(model.checkpoint.folder))
+        converter = ctranslate2.converters.TransformersConverter(str(checkpoint.folder))
         with atomic_folder(folder) as temporary, _quiet():
             try:
                 converter.convert(str(temporary), force=True)

@@ -120,6 +120,7 @@ def compare(
     with_content = [i for i, sentence in enumerate(sentences) if greedy.has_content(sentence)]
     if not with_content:
         raise ValueError("There is nothing to compare on: got no sentence with content. Give at least one.")
+    model.encode(sentences, greedy.source, greedy.target)  # names the sentence that is too long
     sources = [model.encode([sentences[i]], greedy.source, greedy.target) for i in with_content]
     requested = {_named(session): session for session in sessions}
     by_name = {usual: greedy} | requested

@@ -82,10 +82,13 @@ class _WatchedState(Proxy):
         return _WatchedState(self.watch.timed("copies", self.inner.select, rows), self.watch)
 
 
-def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: bool = False) -> "pd.DataFrame":
+def count(
+    session: Session, texts: Sequence[str], *, batch: int | None = None, progress: bool = False
+) -> "pd.DataFrame":
     """Count the passes and positions that decoding takes for each text; nothing is timed.
 
-    Texts are decoded in batches of similar length, which changes neither outputs nor counts. As in a trace, the pass over a
+    Texts are decoded in batches of 32 of similar length, which changes neither outputs nor counts; one by one where the rows of a
+    batch share their active sets, unless `batch` says otherwise. As in a trace, the pass over a
     forced target language is left out. Text without content takes no pass.
 
     Returns
@@ -97,6 +100,7 @@ def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: 
     import pandas as pd
     from tqdm.auto import tqdm
 
+    batch = batch or (1 if getattr(session.projection, "shared", False) else 32)
     encoded = session.model.encode(texts, session.source, session.target)
     with_content = [i for i, text in enumerate(texts) if session.has_content(text)]
     order = sorted(with_content, key=lambda i: int(encoded.lengths[i]))

@@ -16,7 +16,7 @@ from fastdecode_lib.checkpoints.hub import bundled, find_checkpoint
 from fastdecode_lib.drafts.finding import places_of
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.counting import count
-from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.provenance import commit, provenance, versions
 from fastdecode_lib.measuring.quality import quality, same_share, signatures
 from fastdecode_lib.store import read_json, write_text
 from fastdecode_lib.translation import Session
@@ -140,9 +140,11 @@ def evaluate(
         tuple(sorted((settings or {}).items())),
         (source, target),
         tuple(sorted((name, limit) for name, limit in limits.items() if limit is not None)),
-        (checkpoint.fingerprint, fitted_hash),
+        (checkpoint.fingerprint, f"{checkpoint.text_fingerprint} {fitted_hash}"),
     )
     sessions = _sessions(job, product(decoders, projections))
+    first = next(iter(sessions.values()))
+    first.model.encode(texts, first.source, first.target)  # names the sentence that is too long
     chunks = [tuple(texts[start : start + chunk]) for start in range(0, len(texts), chunk)]
     model_folder = Path(folder) / checkpoint.fingerprint
     tasks = {
@@ -162,7 +164,6 @@ def evaluate(
         _name(sessions[method]): pd.DataFrame([row for task in method_tasks for row in task.finished_rows() or ()])
         for method, method_tasks in tasks.items()
     }
-    first = next(iter(sessions.values()))
     return _table(frames, sessions, references, provenance(first.model, threads=1))
 
 
@@ -209,13 +210,12 @@ def _name(session: Session) -> str:
 
 
 def _files_hash(folder: Path, fingerprint: str, specs: Sequence[str | None]) -> str:
-    """A hash of this version, the checkpoint's settings and tokenizer, all files fitted on its weights, and those in the specs."""
+    """A hash of this version and its libraries, of all files fitted on the weights, and of those in the specs."""
     values = [value.partition("=")[2] for spec in specs for value in (spec or "").partition(":")[2].split(",")]
     named_files = [bundled().get(name, Path(name).expanduser()) for name in filter(None, values)]
-    digest = hashlib.sha256(__version__.encode())
+    digest = hashlib.sha256(json.dumps([__version__, commit(), versions()]).encode())
     recursive_files = [(path, True) for path in places_of(folder, fingerprint)]
-    beside_weights = sorted(path for path in folder.iterdir() if path.suffix not in (".safetensors", ".bin"))
-    for path, recursive in recursive_files + [(path, False) for path in [*beside_weights, *named_files]]:
+    for path, recursive in recursive_files + [(path, False) for path in named_files]:
         files = sorted(path.rglob("*") if recursive else path.glob("*")) if path.is_dir() else [path]
         for file in (file for file in files if file.is_file()):
             digest.update(file.name.encode() + file.read_bytes())

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from datetime import date
@@ -46,7 +47,7 @@ def command() -> str:
     """The command that this process runs, ``fastdecode`` with its arguments for ours."""
     program = Path(sys.argv[0])
     ours = program.stem == "fastdecode" or program.parts[-3:-1] == ("fastdecode_lib", "cli")
-    return " ".join(["fastdecode", *sys.argv[1:]] if ours else sys.argv)
+    return shlex.join(["fastdecode", *sys.argv[1:]] if ours else sys.argv)
 
 
 @cache

@@ -48,7 +48,7 @@ def kmeans(
         points.shape[1],
         clusters,
         niter=iterations,
-        seed=seed,
+        seed=seed % 2**31,  # faiss takes a C int
         spherical=spherical,
         min_points_per_centroid=1,
         max_points_per_centroid=-(-len(points) // clusters) + 1,

@@ -341,6 +341,7 @@ def make_head(
     texts: Sequence[Sequence[str]],
     recipe: HeadRecipe = RECIPE,
     *,
+    threads: int | None = None,
     seed: int = 1,
     begin_with: DraftHead | None = None,
     folder: str | Path = "build/draft-head",
@@ -371,14 +372,14 @@ def make_head(
     output_layer(sessions[0].model)  # raises now rather than after all translations
     translated = []
     for session, direction_texts in zip(sessions, texts, strict=True):
-        fitting_texts = fitting(session, direction_texts)
+        fitting_texts = list(dict.fromkeys(fitting(session, direction_texts)))  # none is both learned and held out
         if len(fitting_texts) < least:
             raise ValueError(
                 f"A draft head needs at least {least} sentences of a direction, {recipe.held_out} of them to be judged by: got "
                 f"{len(fitting_texts)} of {session.source}-{session.target} that fit the model. Give some thousand."
             )
         kept = Path(folder) / "translations"
-        translated.append(translations(session, fitting_texts, folder=kept, progress=progress))
+        translated.append(translations(session, fitting_texts, threads=threads, folder=kept, progress=progress))
     digest = hashlib.sha256(json.dumps([asdict(recipe), seed]).encode())
     for ids in (ids for pair in translated for side in pair for ids in side):
         digest.update(ids.astype(np.int32).tobytes())

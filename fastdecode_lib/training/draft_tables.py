@@ -24,6 +24,7 @@ def make_table(
     *,
     least: int = 3,
     batch: int = 64,
+    threads: int | None = None,
     folder: str | Path = "build/draft-table",
     progress: bool = False,
 ) -> DraftTable:
@@ -51,7 +52,9 @@ def make_table(
             f"A draft table needs text to translate: got {len(texts)} sentences, none with content that fits the model's "
             f"{model.network.max_source} tokens. Give some thousand."
         )
-    sources, outputs = translations(session, fitting_texts, batch=batch, folder=folder, progress=progress)
+    sources, outputs = translations(
+        session, fitting_texts, batch=batch, threads=threads, folder=folder, progress=progress
+    )
     return DraftTable.count(
         sources,
         outputs,
@@ -82,6 +85,7 @@ def translations(
     texts: Sequence[str],
     *,
     batch: int = 64,
+    threads: int | None = None,
     folder: str | Path = "build/draft-table",
     progress: bool = False,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -94,7 +98,7 @@ def translations(
     with tqdm(total=len(texts), desc="translating", unit="sentence", disable=not progress) as bar:
         for start in range(0, len(texts), CHUNK):
             chunk = texts[start : start + CHUNK]
-            pairs = _translated(session, chunk, chunks / f"{start}.safetensors", batch, bar)
+            pairs = _translated(session, chunk, chunks / f"{start}.safetensors", batch, threads, bar)
             sources, outputs = sources + pairs[0], outputs + pairs[1]
             bar.update(start + len(chunk) - bar.n)
     return sources, outputs
@@ -118,7 +122,8 @@ def default_path(session: Session) -> Path:
 def _key(session: Session, texts: Sequence[str]) -> str:
     """A name for the translations of these texts by this model with these settings."""
     model = session.model
-    settings = [model.checkpoint.fingerprint, session.constraints, model.dtype]
+    checkpoint = model.checkpoint
+    settings = [checkpoint.fingerprint, checkpoint.text_fingerprint, session.constraints, model.dtype]
     settings += [session.decoder_name] if session.decoder_name != "greedy" else []
     digest = hashlib.sha256(" ".join(map(str, settings)).encode())
     digest.update(f" {session.source} {session.target}\n".encode())
@@ -128,13 +133,14 @@ def _key(session: Session, texts: Sequence[str]) -> str:
 
 
 def _translated(
-    session: Session, texts: Sequence[str], path: Path, batch: int, bar: Any
+    session: Session, texts: Sequence[str], path: Path, batch: int, threads: int | None, bar: Any
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Source and output ids of texts, read from the file if it exists; otherwise `bar` moves while they are translated."""
     from safetensors.numpy import save_file
 
     if not path.is_file():
-        outputs = [np.array(h.tokens, dtype=np.int32) for h in session.decode(texts, batch=batch, progress=bar)]
+        hypotheses = session.decode(texts, batch=batch, threads=threads, progress=bar)
+        outputs = [np.array(hypothesis.tokens, dtype=np.int32) for hypothesis in hypotheses]
         encoded = session.model.encode(texts, session.source, session.target)
         sources = [encoded.ids[i, :length].astype(np.int32) for i, length in enumerate(encoded.lengths)]
         tensors = {}

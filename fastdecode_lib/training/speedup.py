@@ -16,12 +16,13 @@ from fastdecode_lib.checkpoints.transformer import FAMILIES
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts.finding import choice_file, find_head, speedups_folder
 from fastdecode_lib.drafts.finding import default_path as head_path
+from fastdecode_lib.drafts.head import FORMAT as HEAD_FORMAT
 from fastdecode_lib.drafts.sources import Draft
 from fastdecode_lib.loading import TranslationModel, check_loaded, load
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.speedups import fastest, seconds_each
-from fastdecode_lib.store import write_table
+from fastdecode_lib.store import read_note, write_table
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.tokenizers import InTransformers, check_texts
 from fastdecode_lib.training.draft_tables import default_path, fitting, make_table
@@ -36,6 +37,8 @@ LEAST = 50
 """Fewest sentences: a fifth of them is for measuring, the others are for the draft table."""
 MEASURED = 200
 """Sentences for measuring, at most."""
+SPLIT = "hash"
+"""How they are chosen, noted in tables and heads that have not seen them."""
 TABLE, HEAD, MEASURING = 0.25, 0.4, 0.3
 """Shares of the minutes for table, head and measurements."""
 LEAST_MEASURED, ROUNDS = 20, 140
@@ -268,15 +271,19 @@ def _split(session: Session, sentences: Sequence[str]) -> tuple[list[str], list[
             f"speedup needs text like that to be translated: got {len(texts)} different sentences with content that fit the "
             f"model. Give at least {LEAST}, better some thousand."
         )
-    held_out = spread_over(texts, min(MEASURED, len(texts) // 5))
-    held_out_set = set(held_out)
-    return [text for text in texts if text not in held_out_set], held_out
+    # by a hash, so that a later run on more text holds out nothing that this one was fitted on
+    by_hash = sorted(texts, key=lambda text: hashlib.sha256(text.encode()).digest())
+    held_out_set = set(by_hash[: min(MEASURED, len(texts) // 5)])
+    return [text for text in texts if text not in held_out_set], [text for text in texts if text in held_out_set]
 
 
 def _make_table(
     session: Session, fitted: Sequence[str], held_out: Sequence[str], limit: float, say: Say, progress: bool
 ) -> None:
-    """Count a draft table of as many sentences as there is time for; save it if it drafts better than the present one."""
+    """Count a draft table of as many sentences as there is time for; save it if it drafts better than the present one.
+
+    One that was made elsewhere may have been counted on the held-out sentences: then the table of more sentences is taken.
+    """
     number = 2 ** max(8, int(np.log2(max(limit, 1))))  # a power, so that a rerun finds its translations
     texts = spread_over(fitted, number)
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
@@ -288,7 +295,16 @@ def _make_table(
     min_count = 3 if len(texts) >= 1_000 else 2
     folder = speedups_folder(fingerprint) / "translations"
     new_table = make_table(session, texts, least=min_count, folder=folder, progress=progress)
-    new_table = replace(new_table, about=new_table.about | {"text": digest})
+    new_table = replace(new_table, about=new_table.about | {"text": digest, "held_out_by": SPLIT})
+    if present is not None and present.about.get("held_out_by") != SPLIT:
+        seen, ours = int(present.about.get("sentences", 0)), int(new_table.about["sentences"])
+        if seen >= ours:
+            say(
+                f"the draft table at hand is kept: it was counted on {seen} sentences, a new one on {ours} of yours. If yours are "
+                "among them, it looks better here than on other text"
+            )
+            return
+        present = None
 
     def passes(table: Any) -> int:
         windowed = replace(session, decoder=Window(4, Draft("ngram+lexicon", table, resolved=True)))
@@ -311,7 +327,14 @@ def _make_head(session: Session, fitted: Sequence[str], minutes: float, say: Say
 
     model = session.model
     fingerprint = model.checkpoint.fingerprint
-    if model.engine != "compiled" or find_head(model.checkpoint.folder, fingerprint) is not None:
+    if model.engine != "compiled":
+        return
+    if (place := find_head(model.checkpoint.folder, fingerprint)) is not None:
+        if read_note(place, HEAD_FORMAT).get("about", {}).get("held_out_by") != SPLIT:
+            say(
+                "a draft head is at hand. If your sentences are among those that it learned from, it looks better here than on "
+                "other text"
+            )
         return
     texts = spread_over(fitted, HEAD_SENTENCES)
     if len(texts) < 20 * RECIPE.held_out:
@@ -330,5 +353,7 @@ def _make_head(session: Session, fitted: Sequence[str], minutes: float, say: Say
         say(f"no draft head: training one takes about --minutes {np.ceil(needed):.0f}")
         return
     updates = min(updates, RECIPE.updates)
-    trained(texts, updates, folder).save(head_path(fingerprint))
+    head = trained(texts, updates, folder)
+    head.about["held_out_by"] = SPLIT
+    head.save(head_path(fingerprint))
     say(f"a draft head of {updates} updates: {head_path(fingerprint)}")

@@ -440,7 +440,7 @@ def test_other_rules_of_generation_are_other_settings(broken_marian: Path, tmp_p
     text = {"en-de": SENTENCES["en"][:2]}
     record(Translations(load(str(broken_marian), device="cpu")), text, tmp_path / "made")
     fakes.change_json(broken_marian / "generation_config.json", max_length=5)
-    with pytest.raises(ContextsError, match="was begun with other settings: got rules"):
+    with pytest.raises(ContextsError, match="was begun with other settings: got tokenizer and rules"):
         record(Translations(load(str(broken_marian), device="cpu")), text, tmp_path / "made")
 
 

@@ -191,10 +191,21 @@ def test_what_is_fitted_anew_is_decoded_anew(tmp_path: Path) -> None:
     assert evaluation._files_hash(tmp_path, "none", ("clustered:clusters=5,file=" + str(sets),)) != first
     plain = evaluation._files_hash(tmp_path, "none", (None, "exact"))
     (tmp_path / DRAFT_HEAD).write_bytes(b"a head")
-    with_head = evaluation._files_hash(tmp_path, "none", (None, "exact"))
-    assert with_head != plain
-    (tmp_path / "generation_config.json").write_text('{"max_length": 4}')
-    assert evaluation._files_hash(tmp_path, "none", (None, "exact")) != with_head
+    assert evaluation._files_hash(tmp_path, "none", (None, "exact")) != plain
+
+
+def test_other_rules_are_other_rows(broken_marian: Path, tmp_path: Path) -> None:
+    few = {"source": "en", "target": "de", "settings": {"device": "cpu"}, "folder": tmp_path / "kept"}
+    tokens = evaluate(str(broken_marian), TEXTS[:3], decoders=("greedy",), **few)["tokens"][0]
+    fakes.change_json(broken_marian / "generation_config.json", max_length=5)
+    assert evaluate(str(broken_marian), TEXTS[:3], decoders=("greedy",), **few)["tokens"][0] < tokens
+
+
+def test_a_sentence_that_is_too_long_is_named(tmp_path: Path) -> None:
+    texts = [*TEXTS, *TEXTS, "word " * 600]
+    with pytest.raises(ValueError, match="sentence 81 has"):
+        evaluate("tatoeba-small", texts, source="en", target="de", settings={"device": "cpu"}, folder=tmp_path)
+    assert not list(tmp_path.rglob("*.json")), "nothing was decoded"
 
 
 def test_screens_fitted_anew_are_used_in_the_same_process(tmp_path: Path) -> None:

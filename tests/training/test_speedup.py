@@ -57,6 +57,26 @@ def test_a_table_is_made_measured_kept_and_used_again(
     assert any("is at hand" in note for note in again.provenance["notes"])
 
 
+def test_more_text_holds_out_nothing_that_was_fitted(marian_folder: Path) -> None:
+    session = Session.of(fastdecode_lib.load(str(marian_folder)), "en", "de", "greedy")
+    fitted, held_out = module._split(session, TEXTS[:150])
+    more, held_out_of_more = module._split(session, TEXTS[::-1])
+    assert len(held_out) == (len(fitted) + len(held_out)) // 5 and not set(fitted) & set(held_out)
+    assert not set(held_out_of_more) & set(fitted) and set(more) > set(fitted)
+
+
+def test_a_table_that_may_have_seen_the_text_is_not_compared_on_it(marian_folder: Path) -> None:
+    session = Session.of(fastdecode_lib.load(str(marian_folder)), "en", "de", "greedy")
+    place = default_path(session)
+    fitted, held_out = module._split(session, TEXTS)
+    for texts, kept in ((TEXTS, True), (TEXTS[:9], False)):
+        module.make_table(session, texts, least=1).save(place)
+        notes: list[str] = []
+        module._make_table(session, fitted, held_out, 1e6, notes.append, False)
+        assert notes[0].startswith("the draft table at hand is kept: it was counted on") == kept, notes
+    assert DraftTable.load(place).about["held_out_by"] == module.SPLIT
+
+
 def test_what_speedup_chose_is_the_default(marian_folder: Path) -> None:
     from fastdecode_lib.store import write_table
 

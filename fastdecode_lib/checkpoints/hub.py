@@ -45,7 +45,7 @@ def find_checkpoint(name: str | Path, revision: str | None = None) -> Checkpoint
     config = read_json(config_file, error=CheckpointError)
     generation_file = folder / "generation_config.json"
     generation = read_json(generation_file, error=CheckpointError) if generation_file.is_file() else None
-    checkpoint = Checkpoint(str(name), folder, config, generation)
+    checkpoint = Checkpoint(str(name), folder.absolute(), config, generation)
     if not config.get("is_encoder_decoder", False) and checkpoint.family != LANGUAGE:
         raise CheckpointError(
             f"{name!r} is a {checkpoint.family} model, which is no encoder-decoder. Give a translation model "

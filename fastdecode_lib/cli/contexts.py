@@ -95,12 +95,9 @@ def _add_fit(commands: Any) -> None:
         "--at-least", type=int, default=0, help="smallest size of a set; smaller ones are filled up (default: 0)"
     )
     fit.add_argument(
-        "--hold-out",
-        type=float,
-        default=0.05,
-        metavar="SHARE",
+        "--hold-out", type=float, default=0.05, metavar="SHARE",
         help="sentences to measure precision on, not to fit on; 0 for none (default: 0.05)",
-    )
+    )  # fmt: skip
     fit.add_argument("--seed", type=int, default=0, help="default: 0")
     fit.set_defaults(run=_fit)
 
@@ -238,13 +235,8 @@ def _fit(options: argparse.Namespace) -> int:
     contexts = Contexts.open(options.contexts, verify=True)
     output = model.network.outputs[0]
     contexts.check_model(model.checkpoint.fingerprint, contexts.width, output.vocabulary)
-    common = {
-        "always": _always(options.always, end),
-        "at_least": options.at_least,
-        "seed": options.seed,
-        "progress": sys.stderr.isatty(),
-    }
-    knobs = fitting.options_of_fit(options.method, given, common)
+    common = {"at_least": options.at_least, "seed": options.seed, "progress": sys.stderr.isatty()}
+    knobs = fitting.options_of_fit(options.method, given, common | {"always": _always(options.always, end)})
     folder = _screens_folder(options, model.checkpoint)
     names = fitting.groups(contexts.directions, options.per)
     fitting.screens_to_keep(folder, options.method, model.checkpoint.fingerprint, names)  # raises before any work

@@ -192,12 +192,14 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path, serial:
     for path in folder.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     table = tmp_path / "table.json"
-    options = f"--scale tiny --device cpu --results {tmp_path} --json {table}".split()
+    options = f"--scale tiny --results {tmp_path} --json {table}".split()
     assert cli.main(["experiment", NAMES[1], *options]) == 0
     assert NAMES[1] in capsys.readouterr().out
     content = json.loads(table.read_text(encoding="utf-8"))
     assert "device" not in content["provenance"]["asked"], "it loads no model of that"
     assert content["rows"][0]["table"] == "table1"
+    assert cli.main(["experiment", NAMES[1], "--scale", "tiny", "--device", "cpu", "--model", "none"]) == 2
+    assert f"No table of {NAMES[1]} takes --model, --device: its rows say" in capsys.readouterr().err
     assert cli.main(["experiment", NAMES[1], "--resume"]) == 2
     assert "--resume goes on with what a folder has: got no --results DIR" in capsys.readouterr().err
     assert cli.main(["experiment", NAMES[1], "--workers", "0"]) == 2

@@ -2,6 +2,7 @@
 
 import os
 import warnings
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -63,9 +64,11 @@ class Drafting:
             return
         folder_times = network.engine, *map(_written, (folder, folder / "draft-tables"))
         if notes.get("written") != folder_times:
-            notes |= {"written": folder_times, "loaded": loading.around(network, folder)}
-        self.loaded = notes["loaded"]
-        if self.loaded is not None:
+            loaded = loading.around(network, folder)
+            # not the network itself, since the notes of a module must not keep it alive
+            notes |= {"written": folder_times, "loaded": loaded and replace(loaded, network=weakref.proxy(network))}
+        if notes["loaded"] is not None:
+            self.loaded = replace(notes["loaded"], network=network)
             try:
                 fingerprint = self.loaded.checkpoint.fingerprint
             except (ValueError, OSError):  # its files were deleted

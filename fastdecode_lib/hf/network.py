@@ -1,7 +1,6 @@
 """The network that decodes for a module of transformers: one of our engines if it supports the module, else its own forward."""
 
 import sys
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,7 +43,7 @@ def network_of(
     reference: Any = None
     if network is None or network.engine not in notes:
         positions = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or sys.maxsize
-        reference = LogitsModel(weakref.proxy(model), positions)  # the notes of a module must not keep it alive
+        reference = LogitsModel(model, positions)
     if network is None:
         network, start = reference, _on_module(arguments, ids)
     elif network.engine == "compiled":

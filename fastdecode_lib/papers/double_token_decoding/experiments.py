@@ -105,7 +105,7 @@ EXPERIMENTS = (
         arrange=measured_rows,
         note="Single-token L2R, batches of 3,000 tokens in the same order, a core each, both runs at once and beside other jobs. "
         "With Muon the rates fall to zero after 1,500 updates, with AdamW alone they fall with the inverse square root of the "
-        "update, so that the run could go on; it was stopped after 3,000 of 3,300 updates. Muon's updates for it: the share of a "
+        "update, so that the run could go on. Muon's updates for it: the share of a "
         "row's updates with which Muon comes to its chrF, in the midst of its run. AdamW's peak rate beside Muon was chosen on dev "
         "by runs of 400 updates on that machine and day: chrF 36.2 at 0.0015, 42.7 at 0.003, 44.3 at 0.005 with Muon's at 0.02; "
         "as much (44.4) at 0.008 with Muon's at 0.014; less with Muon's at 0.01 (43.1 at 0.005) or 0.03 (36.0 at 0.003). The "

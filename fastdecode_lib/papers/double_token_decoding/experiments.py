@@ -103,7 +103,7 @@ EXPERIMENTS = (
             Column("muon_processor_share", "its processor time", share=True, digits=0),
         ),
         arrange=measured_rows,
-        note="Single-token L2R, batches of 3,000 tokens in the same order, a core each, both runs at once and beside other jobs. "
+        note="Single-token L2R, batches of 3,000 tokens in the same order, a core each, begun at once and beside other jobs. "
         "With Muon the rates fall to zero after 1,500 updates, with AdamW alone they fall with the inverse square root of the "
         "update, so that the run could go on. Muon's updates for it: the share of a "
         "row's updates with which Muon comes to its chrF, in the midst of its run. AdamW's peak rate beside Muon was chosen on dev "

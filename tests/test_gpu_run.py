@@ -38,7 +38,7 @@ def test_parts_that_fail_are_told_and_the_others_made(
 ) -> None:
     for name in ("HF_HUB_OFFLINE", "PYTHONUNBUFFERED", "FASTDECODE_AGREEMENT"):
         monkeypatch.setenv(name, "")
-    monkeypatch.setattr(gpu, "LIMITS", {"parallel_decoding.nothing": 200, "double_token_decoding.figure1": 200})
+    monkeypatch.setattr(gpu, "LIMITS", {"parallel_decoding.nothing": 200, "parallel_decoding.gpu_passes": 200})
     monkeypatch.setattr(gpu, "parity_commands", lambda files: [("-c", f"print('tests of', {list(files)})")])
     out = tmp_path / "out"
     assert gpu.main(["--out", str(out), "--scale", "tiny", "--device", "cpu", "--tests", "some"]) == 1
@@ -46,7 +46,7 @@ def test_parts_that_fail_are_told_and_the_others_made(
     assert [part["ended"] for part in done] == [[0], [2], [0]] and "tests of ['some']" in (
         out / "tests.log"
     ).read_text()
-    assert (out / "double_token_decoding.figure1.tiny.json").is_file()
+    assert (out / "parallel_decoding.gpu_passes.tiny.json").is_file()
     assert gpu.main(["--out", str(out), "--parts", "parity", "--seconds", "0.5", "--device", "cpu"]) == 0
     assert "parity is left out: no time is left." in capsys.readouterr().out
     with pytest.raises(SystemExit):

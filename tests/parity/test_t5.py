@@ -121,7 +121,7 @@ def test_logits_from_a_folder(layout: str, folders: dict[str, Path]) -> None:
         expected = module(**inputs, decoder_input_ids=torch.from_numpy(targets)).logits
         rounded = copy.deepcopy(module).float()(**inputs, decoder_input_ids=torch.from_numpy(targets)).logits
     error = float((rounded - expected).abs().max())  # of transformers' own float32; scores are not scaled, and sharp
-    for engine, tolerance in (("torch", error if OLDEST else 16 * error * FLOAT64), ("compiled", 4 * error)):
+    for engine, tolerance in (("torch", error if OLDEST else 16 * error * FLOAT64), ("compiled", 8 * error)):
         network = load(str(folders[layout]), device="cpu", **options(engine)).network
         assert network.engine == engine and network.outputs[0].vocabulary == module.config.vocab_size
         state = network.start(network.encode(Source(ids, lengths)), targets[:, :1])

@@ -213,8 +213,8 @@ class TraceModel:
         hypotheses = check_hypotheses(body.get("hypotheses"))
         edges, clusters = check_edges(body.get("edges")), check_clusters(body.get("clusters"))
         greedy = body.get("greedy")
-        counts = greedy is None or (isinstance(greedy, dict) and type(greedy.get("calls")) is int)
-        if not (counts and (greedy is None or type(greedy.get("identical")) is bool)):
+        kinds = [type(greedy.get(key)) for key in ("calls", "identical")] if isinstance(greedy, dict) else []
+        if greedy is not None and kinds != [int, bool]:
             raise fail('"greedy" is null, or has "calls", a number, and "identical", true or false', greedy)
         if hypotheses and hypotheses[0].get("stop") != "interrupted":
             self._check_ends(len(hypotheses[0]["tokens"]))

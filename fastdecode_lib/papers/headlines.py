@@ -82,9 +82,9 @@ def _beam_of_ten(method: str, stem: str, system: str, command: str, loss: str, r
 
 
 MERGED = {"name": "merged states", "set": "sharp-s4, test sentences"}
-LARGE = {"shape": GROWN, "precision": "float32", "set": "joined", "draft": "ngram+lexicon", "width": 3} | {
-    "projection": "quantised"
-}
+LARGE = {
+    "shape": GROWN, "precision": "float32", "projection": "quantised", "set": "joined", "draft": "ngram+lexicon", "width": 3,
+}  # fmt: skip
 HEADLINES = (
     _first(
         "clusters", "vocabulary_clusters", "few outputs may change; clusters are fitted in minutes", readme=True,

@@ -101,7 +101,7 @@ def _model_rows(name: str, checkpoint: str, direction: str, amount: Amount, run:
     )
     running = [c for c in combined if c.session is not None]
     counts = {
-        c.name: count(c.session, texts, batch=32 if c.alone else 1)  # type: ignore[arg-type]
+        c.name: count(c.session, texts)  # type: ignore[arg-type]
         for c in run.bar(running, desc=f"{name}, outputs", unit="combination")
     }
     sources = [models["float32"].encode([text], source, target) for text in timed_texts]

@@ -9,9 +9,8 @@ from typing import Any
 from llvmlite import binding, ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from fastdecode_lib.kernels.tiles import LANES, Builder
+from fastdecode_lib.kernels.builder import LANES, Builder, emitted
 
 ROWS = 16
 """Rows of a tile register."""
@@ -27,82 +26,60 @@ _int64, _int32, _int16, _int8, _float = ir.IntType(64), ir.IntType(32), ir.IntTy
 _floats, _integers = ir.VectorType(_float, LANES), ir.VectorType(_int32, LANES)
 
 
-def _run(builder: Any, lines: str, *operands: Any) -> None:
+def _run(b: Builder, lines: str, *operands: Any) -> None:
     """Emit assembler; ``$0`` is the first operand."""
     binding.initialize_native_asmparser()  # which numba does not need otherwise
     kind = ir.FunctionType(ir.VoidType(), [operand.type for operand in operands])
     constraints = ",".join([*["r"] * len(operands), "~{memory}"])
-    builder.call(ir.InlineAsm(kind, lines, constraints, side_effect=True), operands)
+    b.ir.call(ir.InlineAsm(kind, lines, constraints, side_effect=True), operands)
 
 
-@intrinsic
-def begin(typing):  # type: ignore[no-untyped-def]
+@emitted(types.intp())
+def begin(b: Builder) -> Any:
     """Configure all tile registers as 16 rows of 64 bytes; return the address of room for the sums of `BLOCKS` of them."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        space = builder.ptrtoint(
-            cgutils.alloca_once(builder, ir.ArrayType(_int8, COLUMNS + BLOCKS * TILE_BYTES)), _int64
-        )
-        row_bytes = [part for _ in range(2 * BLOCKS) for part in (COLUMNS, 0)]
-        numbers = [1, *[0] * 15, *row_bytes, *[0] * 16, *[ROWS] * 2 * BLOCKS, *[0] * 8]
-        Builder(builder).store(ir.Constant(ir.VectorType(_int8, COLUMNS), numbers), space)
-        _run(builder, "ldtilecfg ($0)", space)
-        return builder.add(space, ir.Constant(_int64, COLUMNS))
-
-    return types.intp(), generate
+    room = cgutils.alloca_once(b.ir, ir.ArrayType(_int8, COLUMNS + BLOCKS * TILE_BYTES))
+    space = b.ir.ptrtoint(room, _int64)
+    row_bytes = [part for _ in range(2 * BLOCKS) for part in (COLUMNS, 0)]
+    numbers = [1, *[0] * 15, *row_bytes, *[0] * 16, *[ROWS] * 2 * BLOCKS, *[0] * 8]
+    b.store(ir.Constant(ir.VectorType(_int8, COLUMNS), numbers), space)
+    _run(b, "ldtilecfg ($0)", space)
+    return b.at(space, COLUMNS)
 
 
-@intrinsic
-def end(typing):  # type: ignore[no-untyped-def]
+@emitted(types.void())
+def end(b: Builder) -> None:
     """Give the tile registers back."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _run(builder, "tilerelease")
-        return context.get_dummy_value()
-
-    return types.void(), generate
+    _run(b, "tilerelease")
 
 
-@intrinsic
-def sums(typing, weight, block_bytes, x, x_bytes, steps, out):  # type: ignore[no-untyped-def]
+@emitted(types.void(*[types.intp] * 6))
+def sums(b: Builder, weight: Any, block_bytes: Any, x: Any, x_bytes: Any, steps: Any, out: Any) -> None:
     """Write the integer sums of rows and `BLOCKS` neighbouring blocks to `out`, one register after the other.
 
     `steps` counts 64 columns each.
     """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        b, (weight, block_bytes, x, x_bytes, steps, out) = Builder(builder), arguments
-        line = ir.Constant(_int64, COLUMNS)
-        _run(builder, "\n".join(f"tilezero %tmm{block}" for block in range(BLOCKS)))
-        with cgutils.for_range(builder, steps) as loop:
-            _run(builder, "tileloadd ($0,$1,1), %tmm4", b.at(x, loop.index, COLUMNS), x_bytes)
-            for block in range(BLOCKS):
-                at, register = b.at(b.at(weight, b.times(block_bytes, block)), loop.index, TILE_BYTES), 5 + block % 3
-                lines = f"tileloadd ($0,$1,1), %tmm{register}\ntdpbusd %tmm{register}, %tmm4, %tmm{block}"
-                _run(builder, lines, at, line)
+    line = ir.Constant(_int64, COLUMNS)
+    _run(b, "\n".join(f"tilezero %tmm{block}" for block in range(BLOCKS)))
+    with cgutils.for_range(b.ir, steps) as loop:
+        _run(b, "tileloadd ($0,$1,1), %tmm4", b.at(x, loop.index, COLUMNS), x_bytes)
         for block in range(BLOCKS):
-            _run(builder, f"tilestored %tmm{block}, ($0,$1,1)", b.at(out, block * TILE_BYTES), line)
-        return context.get_dummy_value()
+            at, register = b.at(b.at(weight, b.times(block_bytes, block)), loop.index, TILE_BYTES), 5 + block % 3
+            lines = f"tileloadd ($0,$1,1), %tmm{register}\ntdpbusd %tmm{register}, %tmm4, %tmm{block}"
+            _run(b, lines, at, line)
+    for block in range(BLOCKS):
+        _run(b, f"tilestored %tmm{block}, ($0,$1,1)", b.at(out, block * TILE_BYTES), line)
 
-    return types.void(*[types.intp] * 6), generate
 
-
-@intrinsic
-def results(typing, sums, bias, scale, start, row_scale, y):  # type: ignore[no-untyped-def]
+@emitted(types.void(*[types.intp] * 6))
+def results(b: Builder, sums: Any, bias: Any, scale: Any, start: Any, row_scale: Any, y: Any) -> None:
     """Turn the sums of a row into results as `tiles.tile` does: ``(start + sum) * scale * row scale + bias``."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        b, (sums, bias, scale, start, row_scale, y) = Builder(builder), arguments
-        factor = b.everywhere(b.load(row_scale, _float))
-        for block in range(BLOCKS):
-            at = 4 * LANES * block
-            total = b.load(b.at(sums, block * TILE_BYTES), _integers)
-            total = b.ir.sitofp(b.ir.add(total, b.load(b.at(start, at), _integers)), _floats)
-            product = b.ir.fmul(total, b.load(b.at(scale, at), _floats))
-            b.store(b.fused(product, factor, b.load(b.at(bias, at), _floats)), b.at(y, at))
-        return context.get_dummy_value()
-
-    return types.void(*[types.intp] * 6), generate
+    factor = b.everywhere(b.load(row_scale, _float))
+    for block in range(BLOCKS):
+        at = 4 * LANES * block
+        total = b.load(b.at(sums, block * TILE_BYTES), _integers)
+        total = b.ir.sitofp(b.ir.add(total, b.load(b.at(start, at), _integers)), _floats)
+        product = b.ir.fmul(total, b.load(b.at(scale, at), _floats))
+        b.store(b.fused(product, factor, b.load(b.at(bias, at), _floats)), b.at(y, at))
 
 
 @njit(nogil=True, error_model="numpy")

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic
 
+from fastdecode_lib.kernels.builder import LANES, Builder, emitted
 from fastdecode_lib.kernels.matrices import floats_at
 from fastdecode_lib.kernels.reductions import dot, exponentiated, largest
-from fastdecode_lib.kernels.tiles import LANES, Builder
 
 _int32, _int64, _float = ir.IntType(32), ir.IntType(64), ir.FloatType()
 _floats, _integers = ir.VectorType(_float, LANES), ir.VectorType(_int32, LANES)
@@ -135,8 +134,10 @@ def _weighted_singles(shares, values, offsets, count, total, out):  # type: igno
         out[i] /= total
 
 
-@intrinsic
-def _products(typing, query, keys, offsets, count, blocks, factor, scores):  # type: ignore[no-untyped-def]
+@emitted(types.void(*[types.intp] * 5, types.float32, types.intp))
+def _products(
+    b: Builder, query: Any, keys: Any, offsets: Any, count: Any, blocks: Any, factor: Any, scores: Any
+) -> None:
     """Write the products of a query with `count` slots, times a factor; then minus infinity up to a multiple of 16.
 
     Parameters
@@ -144,68 +145,58 @@ def _products(typing, query, keys, offsets, count, blocks, factor, scores):  # t
     query, keys, offsets, scores : int
         Addresses: float32 (16 * blocks,), the first slot's key, int64 distances in bytes, float32.
     """
+    factor, nothing = b.everywhere(factor), ir.Constant(_floats, [0.0] * LANES)
+    lanes = ir.Constant(_integers, list(range(LANES)))
+    absent = ir.Constant(_floats, [float("-inf")] * LANES)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        b, (query, keys, offsets, count, blocks, factor, scores) = Builder(builder), arguments
-        factor, nothing = b.everywhere(factor), ir.Constant(_floats, [0.0] * LANES)
-        lanes = ir.Constant(_integers, list(range(LANES)))
-        absent = ir.Constant(_floats, [float("-inf")] * LANES)
+    def sixteen_slots(group: Any, _: list[Any]) -> list[Any]:
+        places = [b.load(b.at(b.at(offsets, group, 8 * LANES), 8 * slot), _int64) for slot in range(LANES)]
+        starts = [b.at(keys, place) for place in places]
 
-        def sixteen_slots(group: Any, _: list[Any]) -> list[Any]:
-            places = [b.load(b.at(b.at(offsets, group, 8 * LANES), 8 * slot), _int64) for slot in range(LANES)]
-            starts = [b.at(keys, place) for place in places]
+        def block(index: Any, sums: list[Any]) -> list[Any]:
+            part = b.load(b.at(query, index, 4 * LANES), _floats)
+            return [
+                b.fused(part, b.load(b.at(start, index, 4 * LANES), _floats), running)
+                for start, running in zip(starts, sums, strict=True)
+            ]
 
-            def block(index: Any, sums: list[Any]) -> list[Any]:
-                part = b.load(b.at(query, index, 4 * LANES), _floats)
-                return [
-                    b.fused(part, b.load(b.at(start, index, 4 * LANES), _floats), running)
-                    for start, running in zip(starts, sums, strict=True)
-                ]
+        products = b.ir.fmul(_added_across(b, b.loop(blocks, [nothing] * LANES, block)), factor)
+        left = b.ir.trunc(b.ir.sub(count, b.ir.mul(group, ir.Constant(_int64, LANES))), _int32)
+        present = b.ir.icmp_signed("<", lanes, b.everywhere(left))
+        b.store(b.ir.select(present, products, absent), b.at(scores, group, 4 * LANES))
+        return []
 
-            products = b.ir.fmul(_added_across(b, b.loop(blocks, [nothing] * LANES, block)), factor)
-            left = b.ir.trunc(b.ir.sub(count, b.ir.mul(group, ir.Constant(_int64, LANES))), _int32)
-            present = b.ir.icmp_signed("<", lanes, b.everywhere(left))
-            b.store(b.ir.select(present, products, absent), b.at(scores, group, 4 * LANES))
-            return []
-
-        b.loop(_groups(b, count, LANES), [], sixteen_slots)
-        return context.get_dummy_value()
-
-    return types.void(*[types.intp] * 5, types.float32, types.intp), generate
+    b.loop(_groups(b, count, LANES), [], sixteen_slots)
 
 
-@intrinsic
-def _weighted_sum(typing, shares, values, offsets, count, blocks, factor, out):  # type: ignore[no-untyped-def]
+@emitted(types.void(*[types.intp] * 5, types.float32, types.intp))
+def _weighted_sum(
+    b: Builder, shares: Any, values: Any, offsets: Any, count: Any, blocks: Any, factor: Any, out: Any
+) -> None:
     """Write the sum of the values of `count` slots, each times its share, times a factor; arguments as of `_products`.
 
     Shares behind `count`, up to a multiple of 4, must be 0.
     """
+    factor, nothing = b.everywhere(factor), ir.Constant(_floats, [0.0] * LANES)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        b, (shares, values, offsets, count, blocks, factor, out) = Builder(builder), arguments
-        factor, nothing = b.everywhere(factor), ir.Constant(_floats, [0.0] * LANES)
+    def block(index: Any, _: list[Any]) -> list[Any]:
+        column = b.at(values, index, 4 * LANES)
 
-        def block(index: Any, _: list[Any]) -> list[Any]:
-            column = b.at(values, index, 4 * LANES)
+        def slots(group: Any, sums: list[Any]) -> list[Any]:
+            results = []
+            for slot, running in enumerate(sums):
+                place = b.load(b.at(b.at(offsets, group, 8 * _UNROLLED), 8 * slot), _int64)
+                share = b.load(b.at(b.at(shares, group, 4 * _UNROLLED), 4 * slot), _float)
+                value = b.load(b.at(column, place), _floats)
+                results.append(b.fused(b.everywhere(share), value, running))
+            return results
 
-            def slots(group: Any, sums: list[Any]) -> list[Any]:
-                results = []
-                for slot, running in enumerate(sums):
-                    place = b.load(b.at(b.at(offsets, group, 8 * _UNROLLED), 8 * slot), _int64)
-                    share = b.load(b.at(b.at(shares, group, 4 * _UNROLLED), 4 * slot), _float)
-                    value = b.load(b.at(column, place), _floats)
-                    results.append(b.fused(b.everywhere(share), value, running))
-                return results
+        first, second, third, fourth = b.loop(_groups(b, count, _UNROLLED), [nothing] * _UNROLLED, slots)
+        total = b.ir.fadd(b.ir.fadd(first, second), b.ir.fadd(third, fourth))
+        b.store(b.ir.fmul(total, factor), b.at(out, index, 4 * LANES))
+        return []
 
-            first, second, third, fourth = b.loop(_groups(b, count, _UNROLLED), [nothing] * _UNROLLED, slots)
-            total = b.ir.fadd(b.ir.fadd(first, second), b.ir.fadd(third, fourth))
-            b.store(b.ir.fmul(total, factor), b.at(out, index, 4 * LANES))
-            return []
-
-        b.loop(blocks, [], block)
-        return context.get_dummy_value()
-
-    return types.void(*[types.intp] * 5, types.float32, types.intp), generate
+    b.loop(blocks, [], block)
 
 
 def _groups(b: Builder, count: Any, size: int) -> Any:

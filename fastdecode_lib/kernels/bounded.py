@@ -13,11 +13,12 @@ smallest numbers added for underflow. A row with a radius that is not finite is 
 import numpy as np
 from numba import njit
 
+from fastdecode_lib.kernels.builder import LANES
 from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.elementwise import largest_of
 from fastdecode_lib.kernels.matrices import BIAS, COLUMNS, FLOAT, WEIGHT, bytes_at, floats_at, multiply, shorts_at
 from fastdecode_lib.kernels.reductions import highest_bound
-from fastdecode_lib.kernels.tiles import BFLOAT16, FLOAT16, FLOAT32, LANES, tile
+from fastdecode_lib.kernels.tiles import BFLOAT16, FLOAT16, FLOAT32, tile
 from fastdecode_lib.kernels.top_k import SPAN
 
 _of_floats, _of_halves, _of_bfloats = tile(FLOAT32, 1, 1), tile(FLOAT16, 1, 1), tile(BFLOAT16, 1, 1)

@@ -9,23 +9,18 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic
 
+from fastdecode_lib.kernels.builder import LANES, Builder, emitted
 from fastdecode_lib.kernels.reductions import FAINT, exponential, exponentials, largest, squares, total
-from fastdecode_lib.kernels.tiles import LANES
 
 ACTIVATIONS = {"relu": 0, "silu": 1, "swish": 1, "gelu": 2, "gelu_new": 3}
 """Numbers under which the kernels know the activations of `checkpoints.transformer.ACTIVATIONS`."""
 
 
-@intrinsic
-def of_bits(typing, bits):  # type: ignore[no-untyped-def]
+@emitted(types.float32(types.int32))
+def of_bits(b: Builder, bits: Any) -> Any:
     """The float32 with the bits of an int32."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return types.float32(types.int32), generate
+    return b.ir.bitcast(bits, ir.FloatType())
 
 
 @njit(nogil=True, error_model="numpy")

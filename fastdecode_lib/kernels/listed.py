@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic
 
+from fastdecode_lib.kernels.builder import LANES, Builder, emitted
 from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.elementwise import copy, log_sum
 from fastdecode_lib.kernels.matrices import CODE, call
-from fastdecode_lib.kernels.tiles import LANES, Builder
 
 AT_ONCE = 8
 """Rows of the weight that are read side by side, since memory serves several requests at a time."""
@@ -47,34 +46,26 @@ def _dots(rows: int) -> Any:
     sixteens of columns, bytes to the last sixteen of a row, results.
     """
 
-    @intrinsic
-    def run(typing, weight, row_bytes, places, x, groups, last, out):  # type: ignore[no-untyped-def]
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            _emit(Builder(builder), rows, *arguments)
-            return context.get_dummy_value()
+    @emitted(types.void(*[types.intp] * 7))
+    def run(b: Builder, weight: Any, row_bytes: Any, places: Any, x: Any, groups: Any, last: Any, out: Any) -> None:
+        floats = ir.VectorType(_float, LANES)
+        listed = [b.load(b.at(places, 8 * row), _int64) for row in range(rows)]
+        starts = [b.at(weight, b.ir.mul(place, row_bytes)) for place in listed]
 
-        return types.void(*[types.intp] * 7), generate
+        def columns(index: Any, running: list[Any]) -> list[Any]:
+            offset = b.ir.mul(index, ir.Constant(_int64, 4 * LANES))
+            within = b.ir.select(b.ir.icmp_signed("<", offset, last), offset, last)
+            entries = b.load(b.at(x, offset), floats)
+            addresses = [b.at(start, within) for start in starts]
+            return [
+                b.fused(entries, b.load(address, floats), one) for address, one in zip(addresses, running, strict=True)
+            ]
+
+        totals = b.loop(groups, [ir.Constant(floats, [0.0] * LANES)] * rows, columns)
+        for row, total in enumerate(totals):
+            b.store(b.lanes_added(total), b.at(out, 4 * row))
 
     return run
-
-
-def _emit(
-    b: Builder, rows: int, weight: Any, row_bytes: Any, places: Any, x: Any, groups: Any, last: Any, out: Any
-) -> None:
-    floats = ir.VectorType(_float, LANES)
-    listed = [b.load(b.at(places, 8 * row), _int64) for row in range(rows)]
-    starts = [b.at(weight, b.ir.mul(place, row_bytes)) for place in listed]
-
-    def columns(index: Any, running: list[Any]) -> list[Any]:
-        offset = b.ir.mul(index, ir.Constant(_int64, 4 * LANES))
-        within = b.ir.select(b.ir.icmp_signed("<", offset, last), offset, last)
-        entries = b.load(b.at(x, offset), floats)
-        addresses = [b.at(start, within) for start in starts]
-        return [b.fused(entries, b.load(address, floats), one) for address, one in zip(addresses, running, strict=True)]
-
-    totals = b.loop(groups, [ir.Constant(floats, [0.0] * LANES)] * rows, columns)
-    for row, total in enumerate(totals):
-        b.store(b.lanes_added(total), b.at(out, 4 * row))
 
 
 _one, _many = _dots(1), _dots(AT_ONCE)

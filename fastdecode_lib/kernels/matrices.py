@@ -18,6 +18,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 from fastdecode_lib.kernels import amx, cpu
+from fastdecode_lib.kernels.builder import LANES, Builder, emitted
 from fastdecode_lib.kernels.compiling import callback, kernel
 from fastdecode_lib.kernels.elementwise import of_bits
 from fastdecode_lib.kernels.ids import checked
@@ -29,8 +30,6 @@ from fastdecode_lib.kernels.tiles import (
     INT8,
     INT8_FOURS,
     INT16,
-    LANES,
-    Builder,
     Format,
     tile,
 )
@@ -348,14 +347,10 @@ def _fixed_point(
 # ------------------------------------------------------------------------------------------------------------- kernels
 
 
-@intrinsic
-def nearest(typing, value):  # type: ignore[no-untyped-def]
+@emitted(types.float32(types.float32))
+def nearest(b: Builder, value: Any) -> Any:
     """The nearest whole number of a float32, halves to even."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return Builder(builder).call("llvm.rint.f32", arguments[0])
-
-    return types.float32(types.float32), generate
+    return b.call("llvm.rint.f32", value)
 
 
 def _view(item: Any, size: int) -> Any:
@@ -454,16 +449,14 @@ def _code(kind: Format, has_tiles: bool) -> Any:
     return callback(run, 8)
 
 
-@intrinsic
-def call(typing, code, x, x_bytes, rows, matrix, rounded, rounded_bytes, y, y_bytes):  # type: ignore[no-untyped-def]
+@emitted(types.void(*[types.intp] * 9))
+def call(
+    b: Builder, code: Any, x: Any, x_bytes: Any, rows: Any, matrix: Any, rounded: Any, rounded_bytes: Any, y: Any, y_bytes: Any
+) -> None:  # fmt: skip
     """Call what `_code` compiled with the addresses of arrays and the bytes of their rows."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * 8)
-        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), arguments[1:])
-        return context.get_dummy_value()
-
-    return types.void(*[types.intp] * 9), generate
+    kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * 8)
+    arguments = x, x_bytes, rows, matrix, rounded, rounded_bytes, y, y_bytes
+    b.ir.call(b.ir.inttoptr(code, kind.as_pointer()), arguments)
 
 
 @kernel

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic
 
+from fastdecode_lib.kernels.builder import LANES, Builder, emitted
 from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.matrices import (
     BIAS,
@@ -32,7 +32,6 @@ from fastdecode_lib.kernels.matrices import (
     padded,
     scratch,
 )
-from fastdecode_lib.kernels.tiles import LANES, Builder
 
 WHOLE, ENTRIES, ROW_BYTES, UNIT_BYTES, TOGETHER, LISTING = range(6)
 """Fields of `Listing.record`: addresses of the matrix's record and of the entries, and three numbers."""
@@ -98,33 +97,26 @@ def _packer(bits: int) -> Any:
     last four, block. If a row is no multiple of four units, some units of the last four are packed twice.
     """
 
-    @intrinsic
-    def run(typing, entries, row_bytes, places, fours, last, block):  # type: ignore[no-untyped-def]
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            _emit(Builder(builder), ir.IntType(bits), *arguments)
-            return context.get_dummy_value()
+    @emitted(types.void(*[types.intp] * 6))
+    def run(b: Builder, entries: Any, row_bytes: Any, places: Any, fours: Any, last: Any, block: Any) -> None:
+        unit = ir.IntType(bits)
+        listed = [b.load(b.at(places, 8 * row), _int64) for row in range(LANES)]
+        starts = [b.at(entries, b.ir.mul(place, row_bytes)) for place in listed]
+        four, unit_bytes = ir.VectorType(unit, 4), unit.width // 8
 
-        return types.void(*[types.intp] * 6), generate
+        def four_units(index: Any, _: list[Any]) -> list[Any]:
+            offset = b.ir.mul(index, ir.Constant(_int64, 4 * unit_bytes))
+            within = b.ir.select(b.ir.icmp_signed("<", offset, last), offset, last)
+            rows = [b.load(b.at(start, within), four) for start in starts]
+            vectors = [_concatenated(b, rows[first::QUARTER]) for first in range(QUARTER)]
+            out = b.at(block, within, LANES)
+            for column, units in enumerate(_transposed(b, vectors)):
+                b.store(units, b.at(out, column * LANES * unit_bytes))
+            return []
+
+        b.loop(fours, [], four_units)
 
     return run
-
-
-def _emit(b: Builder, unit: Any, entries: Any, row_bytes: Any, places: Any, fours: Any, last: Any, block: Any) -> None:
-    listed = [b.load(b.at(places, 8 * row), _int64) for row in range(LANES)]
-    starts = [b.at(entries, b.ir.mul(place, row_bytes)) for place in listed]
-    four, unit_bytes = ir.VectorType(unit, 4), unit.width // 8
-
-    def four_units(index: Any, _: list[Any]) -> list[Any]:
-        offset = b.ir.mul(index, ir.Constant(_int64, 4 * unit_bytes))
-        within = b.ir.select(b.ir.icmp_signed("<", offset, last), offset, last)
-        rows = [b.load(b.at(start, within), four) for start in starts]
-        vectors = [_concatenated(b, rows[first::QUARTER]) for first in range(QUARTER)]
-        out = b.at(block, within, LANES)
-        for column, units in enumerate(_transposed(b, vectors)):
-            b.store(units, b.at(out, column * LANES * unit_bytes))
-        return []
-
-    b.loop(fours, [], four_units)
 
 
 def _shuffled(b: Builder, pair: Sequence[Any], places: list[int]) -> Any:

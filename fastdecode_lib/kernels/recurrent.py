@@ -9,11 +9,11 @@ from math import exp, tanh
 import numpy as np
 from numba import njit
 
+from fastdecode_lib.kernels.builder import LANES
 from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.elementwise import copy, hyperbolic_tangent, logistic, softmax
 from fastdecode_lib.kernels.matrices import BLOCKS, floats_at, multiply
 from fastdecode_lib.kernels.reductions import dot
-from fastdecode_lib.kernels.tiles import LANES
 
 LIBRARY, TABLE, POLYNOMIAL = range(3)
 """Ways to compute sigmoid and tanh."""

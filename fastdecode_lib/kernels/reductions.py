@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
-from fastdecode_lib.kernels.tiles import LANES, Builder
+from fastdecode_lib.kernels.builder import LANES, Builder, emitted
 
 _float, _int32, _int64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _floats = ir.VectorType(_float, LANES)
@@ -23,135 +22,98 @@ FAINT = -60.0
 """Scores this far below the best get a share of 0 instead of one below 1e-26: products with subnormal numbers are slow."""
 
 
-@intrinsic
-def exponential(typing, x):  # type: ignore[no-untyped-def]
+@emitted(types.float32(types.float32))
+def exponential(b: Builder, x: Any) -> Any:
     """E to the power of a float32 from -87.3 to 88, within two units in the last place; constant outside; NaN of NaN."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _exponential(Builder(builder), arguments[0])
-
-    return types.float32(types.float32), generate
+    return _exponential(b, x)
 
 
-@intrinsic
-def dot(typing, a, b, count):  # type: ignore[no-untyped-def]
-    """The sum of the products of `count` float32 numbers at address `a` with those at `b`."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        *addresses, count = arguments
-        return _sum(Builder(builder), addresses, count, lambda b, x, y, total: b.fused(x, y, total))
-
-    return types.float32(types.intp, types.intp, types.intp), generate
+@emitted(types.float32(types.intp, types.intp, types.intp))
+def dot(b: Builder, x: Any, y: Any, count: Any) -> Any:
+    """The sum of the products of `count` float32 numbers at address `x` with those at `y`."""
+    return _sum(b, [x, y], count, lambda b, x, y, total: b.fused(x, y, total))
 
 
-@intrinsic
-def total(typing, address, count):  # type: ignore[no-untyped-def]
+@emitted(types.float32(types.intp, types.intp))
+def total(b: Builder, address: Any, count: Any) -> Any:
     """The sum of `count` float32 numbers at an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address, count = arguments
-        return _sum(Builder(builder), [address], count, lambda b, x, total: b.ir.fadd(total, x))
-
-    return types.float32(types.intp, types.intp), generate
+    return _sum(b, [address], count, lambda b, x, total: b.ir.fadd(total, x))
 
 
-@intrinsic
-def squares(typing, address, count, mean):  # type: ignore[no-untyped-def]
+@emitted(types.float32(types.intp, types.intp, types.float32))
+def squares(b: Builder, address: Any, count: Any, mean: Any) -> Any:
     """The sum of the squared differences of `count` float32 numbers at an address from a mean."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address, count, mean = arguments
+    def add(b: Builder, x: Any, total: Any) -> Any:
+        difference = b.ir.fsub(x, b.like(mean, x))
+        return b.fused(difference, difference, total)
 
-        def add(b: Builder, x: Any, total: Any) -> Any:
-            difference = b.ir.fsub(x, b.like(mean, x))
-            return b.fused(difference, difference, total)
-
-        return _sum(Builder(builder), [address], count, add)
-
-    return types.float32(types.intp, types.intp, types.float32), generate
+    return _sum(b, [address], count, add)
 
 
-@intrinsic
-def exponentials(typing, address, count, top):  # type: ignore[no-untyped-def]
+@emitted(types.float32(types.intp, types.intp, types.float32))
+def exponentials(b: Builder, address: Any, count: Any, top: Any) -> Any:
     """The sum of the exponentials of `count` float32 numbers at an address, minus `top` each."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address, count, top = arguments
+    def add(b: Builder, x: Any, total: Any) -> Any:
+        return b.ir.fadd(total, _exponential(b, b.ir.fsub(x, b.like(top, x))))
 
-        def add(b: Builder, x: Any, total: Any) -> Any:
-            return b.ir.fadd(total, _exponential(b, b.ir.fsub(x, b.like(top, x))))
-
-        return _sum(Builder(builder), [address], count, add)
-
-    return types.float32(types.intp, types.intp, types.float32), generate
+    return _sum(b, [address], count, add)
 
 
-@intrinsic
-def exponentiated(typing, address, groups, top):  # type: ignore[no-untyped-def]
+@emitted(types.float32(types.intp, types.intp, types.float32))
+def exponentiated(b: Builder, address: Any, groups: Any, top: Any) -> Any:
     """Replace ``16 * groups`` float32 numbers by the exponentials of their differences from `top`, and return the sum.
 
     Those that are more than `FAINT` below `top` become 0.
     """
+    top, nothing = b.everywhere(top), ir.Constant(_floats, [0.0] * LANES)
+    faint = ir.Constant(_floats, [FAINT] * LANES)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        b, (address, groups, top) = Builder(builder), arguments
-        top, nothing = b.everywhere(top), ir.Constant(_floats, [0.0] * LANES)
-        faint = ir.Constant(_floats, [FAINT] * LANES)
+    def step(index: Any, running: list[Any]) -> list[Any]:
+        place = b.at(address, index, 4 * LANES)
+        below = b.ir.fsub(b.load(place, _floats), top)
+        power = b.ir.select(b.ir.fcmp_ordered("<", below, faint), nothing, _exponential(b, below))
+        b.store(power, place)
+        return [b.ir.fadd(running[0], power)]
 
-        def step(index: Any, running: list[Any]) -> list[Any]:
-            place = b.at(address, index, 4 * LANES)
-            below = b.ir.fsub(b.load(place, _floats), top)
-            power = b.ir.select(b.ir.fcmp_ordered("<", below, faint), nothing, _exponential(b, below))
-            b.store(power, place)
-            return [b.ir.fadd(running[0], power)]
-
-        return b.lanes_added(b.loop(groups, [nothing], step)[0])
-
-    return types.float32(types.intp, types.intp, types.float32), generate
+    return b.lanes_added(b.loop(groups, [nothing], step)[0])
 
 
-@intrinsic
-def largest(typing, address, groups):  # type: ignore[no-untyped-def]
+@emitted(types.float32(types.intp, types.intp))
+def largest(b: Builder, address: Any, groups: Any) -> Any:
     """The largest of ``16 * groups`` float32 numbers at an address; NaN is ignored; -inf if there is none."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        b, (address, groups) = Builder(builder), arguments
+    def step(index: Any, running: list[Any]) -> list[Any]:
+        return [_larger(b, b.load(b.at(address, index, 4 * LANES), _floats), running[0])]
 
-        def step(index: Any, running: list[Any]) -> list[Any]:
-            return [_larger(b, b.load(b.at(address, index, 4 * LANES), _floats), running[0])]
-
-        lowest = b.everywhere(ir.Constant(_float, float("-inf")))
-        return _largest_lane(b, b.loop(groups, [lowest], step)[0])
-
-    return types.float32(types.intp, types.intp), generate
+    lowest = b.everywhere(ir.Constant(_float, float("-inf")))
+    return _largest_lane(b, b.loop(groups, [lowest], step)[0])
 
 
-@intrinsic
-def highest_bound(typing, scores, sizes, losses, rest, bounds, length, lost, groups):  # type: ignore[no-untyped-def]
+@emitted(types.float32(*[types.intp] * 5, types.float32, types.float32, types.intp))
+def highest_bound(
+    b: Builder, scores: Any, sizes: Any, losses: Any, rest: Any, bounds: Any, length: Any, lost: Any, groups: Any
+) -> Any:
     """The largest of the bounds ``score + (length * loss + lost * size + rest)`` of ``16 * groups`` scores.
 
     The first five are addresses of float32 numbers; the bounds are written to the last of them, infinity for NaN.
     """
+    length, lost = b.everywhere(length), b.everywhere(lost)
+    unknown = ir.Constant(_floats, [float("inf")] * LANES)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        b = Builder(builder)
-        *addresses, at_bounds, length, lost, groups = arguments
-        length, lost = b.everywhere(length), b.everywhere(lost)
-        unknown = ir.Constant(_floats, [float("inf")] * LANES)
+    def step(index: Any, running: list[Any]) -> list[Any]:
+        score, size, loss, other = (
+            b.load(b.at(address, index, 4 * LANES), _floats) for address in (scores, sizes, losses, rest)
+        )
+        radius = b.ir.fadd(b.ir.fadd(b.ir.fmul(length, loss), b.ir.fmul(lost, size)), other)
+        bound = b.ir.fadd(score, radius)
+        bound = b.ir.select(b.ir.fcmp_unordered("uno", bound, bound), unknown, bound)
+        b.store(bound, b.at(bounds, index, 4 * LANES))
+        return [_larger(b, bound, running[0])]
 
-        def step(index: Any, running: list[Any]) -> list[Any]:
-            score, size, loss, rest = (b.load(b.at(address, index, 4 * LANES), _floats) for address in addresses)
-            radius = b.ir.fadd(b.ir.fadd(b.ir.fmul(length, loss), b.ir.fmul(lost, size)), rest)
-            bound = b.ir.fadd(score, radius)
-            bound = b.ir.select(b.ir.fcmp_unordered("uno", bound, bound), unknown, bound)
-            b.store(bound, b.at(at_bounds, index, 4 * LANES))
-            return [_larger(b, bound, running[0])]
-
-        lowest = b.everywhere(ir.Constant(_float, float("-inf")))
-        return _largest_lane(b, b.loop(groups, [lowest], step)[0])
-
-    floats = types.float32
-    return floats(*[types.intp] * 5, floats, floats, types.intp), generate
+    lowest = b.everywhere(ir.Constant(_float, float("-inf")))
+    return _largest_lane(b, b.loop(groups, [lowest], step)[0])
 
 
 def _larger(b: Builder, value: Any, than: Any) -> Any:

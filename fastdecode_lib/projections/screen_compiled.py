@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib.core import Candidates, OfAnySource
+from fastdecode_lib.kernels.builder import LANES
 from fastdecode_lib.kernels.gathered import (
     CLUSTERS,
     COUNTS,
@@ -27,7 +28,6 @@ from fastdecode_lib.kernels.gathered import (
 )
 from fastdecode_lib.kernels.matrices import BIAS, BLOCKS, SCALE, START, WEIGHT, Matrix, padded, scratch
 from fastdecode_lib.kernels.packing import Listing
-from fastdecode_lib.kernels.tiles import LANES
 from fastdecode_lib.kernels.top_k import SPAN
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.queries import checked_ids, checked_query, float_rows

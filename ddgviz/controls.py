@@ -99,7 +99,7 @@ def offer_targets(menus: Mapping[str, ipywidgets.Dropdown], choices: Mapping[str
         _offer(menus["to"], [(words.language(code), code) for code in targets], menus["to"].value)
 
 
-def on_enter(box: ipywidgets.Text, act: Callable[[float], None]) -> None:
+def on_enter(box: ipywidgets.Text, act: Callable[[float], object]) -> None:
     """Call `act` when Enter is pressed in `box`, and again if the last letters come just after it, as pages may send them.
 
     Each call for the same Enter has the same number.

@@ -86,7 +86,7 @@ class Together(ipywidgets.VBox):
         self._box = ipywidgets.Text(value=text, placeholder="A sentence to measure")
         self._box.add_class("ddg-sentence")
         self._go = ipywidgets.Button(description="Measure", button_style="primary")
-        self._bar = ipywidgets.FloatProgress(min=0.0, max=1.0, description="Measuring")
+        self._bar = ipywidgets.FloatProgress(max=1.0, description="Measuring")
         self._about = Plain("verdict")
         self._message = Plain("verdict", HINT)
         self._choices = runner.choices()
@@ -122,23 +122,32 @@ class Together(ipywidgets.VBox):
         """Whether something is being measured."""
         return self._worker is not None and self._worker.is_alive()
 
-    def start(self) -> None:
-        """Measure in the background; a running measurement is stopped first."""
+    def start(self) -> threading.Thread:
+        """Measure in the thread that is returned; a running measurement is stopped first."""
         self.stop()
         self._stopped = threading.Event()
         languages = {side: menu.value for side, menu in self.languages.items() if menu.value is not None}
-        asked = self._box.value, languages, self._stopped
-        self._worker = threading.Thread(target=self._work, args=asked, daemon=True)
+        self._worker = threading.Thread(
+            target=self._work, args=(self._box.value, languages, self._stopped), daemon=True
+        )
         self._go.description = "Stop"
         self._bar.value = 0.0
         self._middle.children = (self._bar,)
         self._worker.start()
+        return self._worker
 
     def stop(self) -> None:
         """Stop the running measurement, and wait for its end."""
         self._stopped.set()
         if self._worker is not None and self._worker is not threading.current_thread():
             self._worker.join()
+
+    def close(self) -> None:
+        """Stop the measurement, and remove the panel, its chart and its pictures."""
+        self._stopped.set()
+        self.comparison.close()
+        self.chart.close()
+        super().close()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any] | None:
         data = super()._repr_mimebundle_(**kwargs)
@@ -149,9 +158,7 @@ class Together(ipywidgets.VBox):
     def run(self, text: str) -> list[dict[str, Any]]:
         """Measure `text`, wait for it, and return the rows, which are empty if it failed."""
         self._box.value, self.rows = text, []
-        self.start()
-        assert self._worker is not None
-        self._worker.join()
+        self.start().join()
         return self.rows
 
     def choose(self, width: int, projection: str) -> None:
@@ -186,7 +193,7 @@ class Together(ipywidgets.VBox):
         try:
             if not text.strip():
                 raise ValueError("A sentence is needed, got an empty one. Type one above.")
-            rows = self.runner.weigh(text, languages, stopped.is_set, self._tell)
+            rows = self.runner.weigh(text, languages, stopped.is_set, lambda share: setattr(self._bar, "value", share))
             if rows and not stopped.is_set():
                 self._about.value = _about(text, languages)
                 self._show(text, rows)
@@ -198,9 +205,6 @@ class Together(ipywidgets.VBox):
             self._go.description = "Measure"
             if stopped.is_set():
                 self._middle.children = self._drawn if self.rows else ()
-
-    def _tell(self, share: float) -> None:
-        self._bar.value = share
 
     def _show(self, text: str, rows: list[dict[str, Any]]) -> None:
         with self._lock:
@@ -214,8 +218,8 @@ class Together(ipywidgets.VBox):
             self._scrolling.children = (self.chart,)
             for curve in self.chart.data:
                 curve.on_click(self._clicked)
-            windows = [row for row in rows if row["kept"] == 1 and row["width"] > 1]
-            fastest = max(windows, key=lambda row: row["speedup"], default=rows[0])
+            exact = [row for row in rows if row["kept"] == 1 and row["width"] > 1]
+            fastest = max(exact, key=lambda row: row["speedup"], default=rows[0])
             self._quiet = True
             for name, dropdown in self.choice.items():
                 spell = words.projection if name == "projection" else str
@@ -228,13 +232,11 @@ class Together(ipywidgets.VBox):
             projections = list(dict.fromkeys(row["projection"] for row in self.rows))
             self.choose(int(points.xs[0]), projections[points.trace_index])
 
-    def _row(self, width: Any, projection: Any) -> dict[str, Any] | None:
-        return next((row for row in self.rows if (row["width"], row["projection"]) == (width, projection)), None)
-
     def _draw(self) -> None:
         """Decode the chosen setting and the one to compare it with."""
         with self._lock:
-            chosen = self._row(self.choice["width"].value, self.choice["projection"].value)
+            choice = {name: dropdown.value for name, dropdown in self.choice.items()}
+            chosen = next((row for row in self.rows if choice.items() <= row.items()), None)
             if chosen is None or self._quiet:
                 return
             width = chosen["width"]

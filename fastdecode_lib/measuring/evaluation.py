@@ -148,8 +148,8 @@ def evaluate(
     chunks = [tuple(texts[start : start + chunk]) for start in range(0, len(texts), chunk)]
     model_folder = Path(folder) / checkpoint.fingerprint
     tasks = {
-        method: [Task(method, part, model_folder / f"{_key(job, method, part)}.json") for part in chunks]
-        for method in sessions
+        method: [Task(method, part, model_folder / f"{_key(job, method, part, session.model)}.json") for part in chunks]
+        for method, session in sessions.items()
     }
     all_tasks = [task for method_tasks in tasks.values() for task in method_tasks]
     missing = [task for task in all_tasks if task.finished_rows() is None]
@@ -222,9 +222,10 @@ def _files_hash(folder: Path, fingerprint: str, specs: Sequence[str | None]) -> 
     return digest.hexdigest()
 
 
-def _key(job: Job, method: Method, texts: Sequence[str]) -> str:
+def _key(job: Job, method: Method, texts: Sequence[str], model: TranslationModel) -> str:
     """The file name of a task: a hash of everything that determines its rows."""
-    inputs = [job.fitted, job.settings, job.direction, job.limits, method, *map(_defaults, method), list(texts)]
+    settings = model.engine, model.dtype, model.device.partition(":")[0]  # what "auto" has become
+    inputs = [job.fitted, settings, job.direction, job.limits, method, *map(_defaults, method), list(texts)]
     return hashlib.sha256(json.dumps(inputs, ensure_ascii=False).encode()).hexdigest()[:24]
 
 

@@ -138,6 +138,20 @@ def test_it_is_stopped_and_started_again(together: Together, weigher: Weigher) -
     assert together._about.value.startswith("Measured on “A sentence.”"), "and says what it is of"
 
 
+def test_closing_stops_the_measurement_and_removes_the_pictures(together: Together, weigher: Weigher) -> None:
+    weigher.gate.clear()
+    together.start()
+    assert weigher.waiting.wait(10)
+    worker = together._worker
+    together.close()
+    weigher.gate.set()
+    worker.join(10)
+    assert together.rows == [] and weigher.asked == []
+    assert [part.comm for part in (together, together.chart, together.comparison.a, together.comparison.b)] == [
+        None
+    ] * 4
+
+
 def test_languages_are_chosen_and_measured_again(together: Together, weigher: Weigher) -> None:
     menus = together.languages
     menus["to"].value = "fr"

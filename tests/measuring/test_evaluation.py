@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,16 +140,17 @@ def test_another_setting_is_another_file(whole: Any, tmp_path: Path) -> None:
     assert len(files(tmp_path)) == 4 and not set(files(tmp_path)) & set(files(folder))
 
 
-def test_another_default_is_another_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_default_or_engine_is_another_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    tatoeba = load("tatoeba-small", device="cpu")
     job = evaluation.Job("tatoeba-small", (), ("en", "de"))
-    before = evaluation._key(job, ("window", "row_clusters"), ["A train."])
-    options = evaluation.registry.options
+    methods = ("window", "row_clusters"), ("window", "exact")
+    keys = lambda model: [evaluation._key(job, method, ["A train."], model) for method in methods]  # noqa: E731
+    before, options = keys(tatoeba), evaluation.registry.options
+    assert not set(keys(replace(tatoeba, device="cuda:0"))) & set(before)
+    assert keys(replace(tatoeba, device="cuda:1")) == keys(replace(tatoeba, device="cuda:0"))
     changed = lambda kind: {n: p.replace(default=7) if n == "clusters" else p for n, p in options(kind).items()}  # noqa: E731
     monkeypatch.setattr(evaluation.registry, "options", changed)
-    assert evaluation._key(job, ("window", "row_clusters"), ["A train."]) != before
-    assert evaluation._key(job, ("window", "exact"), ["A train."]) == evaluation._key(
-        job, ("window", "exact"), ["A train."]
-    )
+    assert [one == other for one, other in zip(keys(tatoeba), before, strict=True)] == [False, True]
 
 
 def test_bad_input(tmp_path: Path) -> None:

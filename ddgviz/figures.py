@@ -95,6 +95,7 @@ def curves(
     from_zero: bool = True,
     x_title: str | None = None,
     y_title: str | None = None,
+    note: str = "",
     theme: str = "auto",
 ) -> go.Figure:
     """One curve for each group of rows, over a number or over names in the table's order.
@@ -117,6 +118,8 @@ def curves(
         Whether the axis of heights begins at zero instead of at the least value.
     x_title, y_title : str, optional
         The columns' names otherwise.
+    note : str
+        Small print below the chart, as where and when it was measured.
     theme : str
         As in `speed_accuracy`.
 
@@ -150,6 +153,9 @@ def curves(
     if len(figure.data) > LEGEND:
         heights = [row[key] for row in rows for key in (y, f"{y}_low", f"{y}_high") if row.get(key) is not None]
         _name_ends(figure, names, log_x, (0.0 if from_zero else min(heights), max(heights)), colors)
+    if note:
+        title = f"{figure.layout.xaxis.title.text}<br><span style='font-size:10px'>{esc(note)}</span>"
+        figure.update_xaxes(title_text=title).update_layout(height=figure.layout.height + 14)
     return figure
 
 

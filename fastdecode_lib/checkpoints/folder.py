@@ -67,7 +67,7 @@ class Checkpoint:
     def fingerprint(self) -> str:
         """A hash of settings and weights; files fitted on a model are stored under it."""
         digest = hashlib.sha256(json.dumps(self.config, sort_keys=True).encode())
-        for file in self.weight_files():
+        for file in self._same_weights():
             digest.update(file.read_bytes())
         return digest.hexdigest()[:16]
 
@@ -85,7 +85,7 @@ class Checkpoint:
             If a tensor is missing, unknown, of another shape or type, or holds values that are not finite.
         """
         stored: dict[str, Any] = {}
-        for file in self.weight_files():
+        for file in self._same_weights():
             stored |= read_tensors(file, CheckpointError, framework=framework)[0]
         architecture = self.architecture
         if self.family in (RECURRENT, LANGUAGE, OWN):
@@ -126,6 +126,22 @@ class Checkpoint:
         return {
             name: shared.setdefault(id(array), array.astype(np.float32)) for name, array in self.tensors("np").items()
         }
+
+    def _same_weights(self) -> list[Path]:
+        """The files of the weights, as they were when they were read first.
+
+        Raises
+        ------
+        CheckpointError
+            If they were replaced since.
+        """
+        files = self.weight_files()
+        found = [(file, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+        if vars(self).setdefault("_first_read", found) != found:
+            raise CheckpointError(
+                f"The weights in {self.folder} were replaced after they were loaded. Load the model again."
+            )
+        return files
 
     def weight_files(self) -> list[Path]:
         """The safetensors files of the weights; a missing one raises a `CheckpointError`."""

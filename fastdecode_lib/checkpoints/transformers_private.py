@@ -249,12 +249,20 @@ def notes(module: Any) -> dict[str, Any]:
         hooks = [list(part._forward_hooks), list(part._forward_pre_hooks)]
         values += [type(part), type(part).forward, hooks, _settings(part)]
         values += [(t.data_ptr(), None if t.is_inference() else t._version) for t in tensors]
+    values += [list(hooks) for hooks in _global_hooks()]
     values.append({name: value for name, value in vars(module.config).items() if isinstance(value, _VALUES)})
     stored = _NOTES.get(module)
     unchanged = stored is not None and len(stored[0]) == len(references) and stored[1] == values
     if stored is None or not unchanged or any(a is not b for a, b in zip(stored[0], references, strict=True)):
         stored = _NOTES[module] = (references, values, {})
     return stored[2]
+
+
+def _global_hooks() -> tuple[Any, Any]:
+    """Hooks of all modules, by their numbers."""
+    from torch.nn.modules import module
+
+    return module._global_forward_hooks, module._global_forward_pre_hooks
 
 
 _VALUES = (int, float, str, type(None))
@@ -291,12 +299,11 @@ def autocasts(module: Any) -> bool:
 
 def _differs_only_in_tensors(module: Any) -> bool:
     import torch
-    from torch.nn.modules import module as torch_modules
 
     family = module.config.model_type
     if type(module).__module__ != f"transformers.models.{family}.modeling_{family}":
         return False
-    if torch_modules._global_forward_hooks or torch_modules._global_forward_pre_hooks:
+    if any(_global_hooks()):
         return False
     with torch.device("meta"):
         fresh = type(module)(module.config)

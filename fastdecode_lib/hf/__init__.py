@@ -18,7 +18,7 @@ Logits processors are called at every slot of a pass with that slot's own prefix
 those of transformers that do not are known here, others are accepted if they have ``stateless = True``. Stopping criteria and
 streamers are called after every settled token, row by row; for a batch, criteria of your own need ``stateless = True`` too.
 For ``stop_strings``, whose tokenizer `generate` does not pass on, give ``stopping_criteria=[StopStringCriteria(tokenizer,
-strings)]``.
+strings)]``. With ``return_dict_in_generate``, ``past_key_values`` is None.
 """
 
 from dataclasses import replace

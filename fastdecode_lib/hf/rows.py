@@ -70,7 +70,7 @@ class Row:
                 self._settle(token, node)
         if self.sentence.hypothesis is not None and self.hypothesis is None:
             raise ValueError(
-                f"The output is too long: got {self.length} tokens and no end, and the model has no more positions. Lower "
+                f"The output is too long: got {self.length} tokens and no end, as many as max_position_embeddings allows. Lower "
                 "max_new_tokens."
             )
         return accepted

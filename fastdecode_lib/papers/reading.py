@@ -54,7 +54,7 @@ def show_results(stem: str, *tables: str) -> None:
 
 
 def chart_data(name: str, **where: object) -> dict[str, Any]:
-    """Arguments of ``ddgviz.curves`` for a committed result's chart.
+    """Arguments of ``ddgviz.curves`` for a committed result's chart, with the machine and the date below it.
 
     Parameters
     ----------
@@ -73,7 +73,9 @@ def chart_data(name: str, **where: object) -> dict[str, Any]:
     chart = experiments()[name].chart
     if chart is None:
         raise ValueError(f"Only a result that declares a chart can be drawn: got {name}. Draw its table's columns.")
-    return {"frame": chart.rows(committed(name), where), **chart.settings}
+    frame = committed(name)
+    note = f"{_made_on(frame)}, {frame.attrs['provenance']['date']}"
+    return {"frame": chart.rows(frame, where), "note": note, **chart.settings}
 
 
 def processors(provenance: Mapping[str, Any]) -> str:

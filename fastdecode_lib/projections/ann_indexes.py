@@ -33,12 +33,15 @@ class Fgd(Listed):
         Neighbours of a row in the graph, M; twice as many on the lowest level.
     index : faiss.IndexHNSWFlat
         Index of the rows, which are lengthened for Euclidean distance.
+    always : tuple of int
+        Further candidates of every hidden vector; none by default.
     """
 
     neighbours: int
     search: int
     links: int
     index: Any = field(repr=False)
+    always: tuple[int, ...] = ()
 
     name = "fgd"
 
@@ -87,8 +90,8 @@ class Fgd(Listed):
 
     @property
     def longest(self) -> int:
-        """`neighbours`."""
-        return self.neighbours
+        """`neighbours`, and those that are always candidates."""
+        return self.neighbours + len(self.always)
 
     @cached_property
     def _visited_rows(self) -> float:
@@ -122,7 +125,11 @@ class Fgd(Listed):
     def _run_kernel(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
         queries = np.empty((len(hidden), self.width + 2), dtype=np.float32)
         queries[:, :-2], queries[:, -2], queries[:, -1] = hidden, 1, 0
-        best_listed(hidden, self._nearest(queries), *self._buffers(len(hidden)), asked, results)
+        found = self._nearest(queries)
+        if self.always:
+            missing = [np.where((found == token).any(1), -1, token) for token in self.always]
+            found = np.column_stack([found, *missing])
+        best_listed(hidden, found, *self._buffers(len(hidden)), asked, results)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -106,6 +106,8 @@ def check_width(hidden: Any, width: int) -> None:
 def float_rows(hidden: Any, width: int) -> np.ndarray:
     """Hidden vectors (N, width) as contiguous float32 rows, checked for their width."""
     check_width(hidden, width)
+    if hasattr(hidden, "detach"):
+        hidden = hidden.detach().float()  # numpy has no bfloat16
     return np.ascontiguousarray(hidden, dtype=np.float32)
 
 

@@ -74,8 +74,8 @@ class Recipe:
 
     @property
     def decay_from(self) -> int:
-        """The last update before the rates fall; up to it, longer runs are the same."""
-        return int(self.constant * self.updates)
+        """The last update before the rates fall to zero; up to it, longer runs are the same. AdamW alone falls without an end."""
+        return self.updates if self.optimiser == "adamw" else int(self.constant * self.updates)
 
     def rate(self, update: int) -> float:
         """The learning rate at an update, counted from 1, as a share of its peak."""
@@ -222,7 +222,7 @@ _SHORT: Any = {"evaluate_every": 300, "updates": 1_200}
 _COMPARED: Any = {"dropout": 0.0, "evaluate_every": 300, "tokens_per_update": 3_000}
 """Settings of two runs that differ only in their optimiser and its rates; less than two epochs."""
 
-_FORMER: Any = {"peak_rate": 1e-3, "warm_up": 400, "average": 0.999, "updates": 3_300}
+_FORMER: Any = {"peak_rate": 1e-3, "warm_up": 400, "average": 0.999, "updates": 4_500}
 """The earlier recipe: AdamW for all weights, the rate falling with the inverse square root of the update."""
 
 

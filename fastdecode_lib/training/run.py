@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,8 @@ class Run:
             return
         position = self._position(path)
         planned, update, history = position["planned"], position["update"], position["history"]
-        if planned != self.preset.updates and update > min(self.preset.decay_from, int(self.preset.constant * planned)):
+        fallen = update > min(self.preset.decay_from, replace(self.preset, updates=planned).decay_from)
+        if planned != self.preset.updates and fallen:
             path = self.work / BEFORE_DECAY
             if not path.exists() or self._position(path)["update"] > self.preset.decay_from:
                 raise ValueError(

@@ -371,6 +371,15 @@ def test_tied_embeddings_under_any_of_their_names(broken_marian: Path, marian_fo
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
+def test_a_loaded_model_does_not_take_the_fingerprint_of_later_weights(broken_marian: Path) -> None:
+    model = load(str(broken_marian))
+    weights = next(iter(model.checkpoint.weight_files()))
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    with pytest.raises(CheckpointError, match="replaced after they were loaded. Load the model again"):
+        _ = model.checkpoint.fingerprint
+    assert load(str(broken_marian)).checkpoint.fingerprint
+
+
 def test_fingerprint_follows_weights_and_settings(broken_marian: Path, marian_folder: Path) -> None:
     before = find_checkpoint(marian_folder).fingerprint
     assert find_checkpoint(broken_marian).fingerprint == before

@@ -121,6 +121,14 @@ def test_curves_without_kinds_or_reference() -> None:
     assert figure.layout.yaxis.title.text == "&lt;b&gt;times&lt;/b&gt;" and figure.layout.xaxis.title.text == "cores"
 
 
+def test_a_note_stands_below_the_axis_as_text() -> None:
+    table = pd.DataFrame({"name": ["a", "a"], "n": [1, 2], "y": [0.5, 0.7]})
+    plain, noted = ddgviz.curves(table, "n", "y"), ddgviz.curves(table, "n", "y", note="one <b>core</b>")
+    before, after = plain.layout.xaxis.title.text, noted.layout.xaxis.title.text
+    assert after.startswith(f"{before}<br>") and "one &lt;b&gt;core" in after
+    assert noted.layout.height > plain.layout.height
+
+
 def test_many_curves_stay_apart() -> None:
     names = [f"draft {number}" for number in range(14)]
     figure = ddgviz.curves(pd.DataFrame({"name": names, "x": 1, "y": 2.0}), "x", "y")

@@ -9,7 +9,7 @@ import pytest
 import recorded
 import torch
 
-from fastdecode_lib import translate
+from fastdecode_lib import load, translate
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.kernels.products import Product
 from fastdecode_lib.projections.active_sets import ActiveSets
@@ -17,6 +17,7 @@ from fastdecode_lib.projections.exact_torch import Exact
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.projections.screen_torch import TorchScreenScorer
 from fastdecode_lib.projections.screens import Screen
+from fastdecode_lib.translation import Session
 
 SEEDS = range(20)
 DTYPES = (torch.float64, torch.float32)
@@ -213,6 +214,16 @@ def test_short_precisions_run(dtype: torch.dtype) -> None:
     found = scorer.top_k(hidden, 3, normalise=True)
     assert found.scores.dtype == np.float32
     assert (found.scores[:, 0] - found.log_normaliser <= 1e-6).all()
+
+
+@pytest.mark.parametrize("projection", ["quantised", "clustered", "screened"])
+def test_hidden_vectors_in_bfloat16_are_read(projection: str) -> None:
+    model = load("tatoeba-small", engine="torch", dtype="bfloat16", device="cpu")
+    session = Session.of(model, "en", "de", projection=projection)
+    hidden = torch.randn(4, 256, generator=torch.Generator().manual_seed(0)).bfloat16()
+    found, wanted = (session.projection.bind(None).top_k(rows, 2) for rows in (hidden, hidden.float().numpy()))
+    np.testing.assert_array_equal(found.ids, wanted.ids)
+    assert session.translate("The train is late.").text
 
 
 @pytest.mark.parametrize("decoder", ["jacobi", "gauss_seidel:block=3", "window"])

@@ -26,6 +26,7 @@ from fastdecode_lib.papers.outcomes import NoResult, committed
 from fastdecode_lib.papers.reading import (
     absent,
     beside_paper,
+    chart_data,
     committed_result,
     gaps,
     noisy_rows,
@@ -593,6 +594,13 @@ def test_an_outcome_is_shown_under_its_command(capsys):
     assert "engine" not in capsys.readouterr().out, "its rows name the engines"
     assert committed_result("nothing") is None
     assert "fastdecode experiment nothing" in capsys.readouterr().out
+
+
+def test_a_chart_names_machine_and_date():
+    frame, data = committed("parallel_decoding.cost"), chart_data("parallel_decoding.cost")
+    assert frame.attrs["provenance"]["cpu"] in data["note"] and data["note"].endswith(
+        f"1 thread, {frame.attrs['provenance']['date']}"
+    )
 
 
 def test_reasons_for_gaps_are_given_once_and_untrained_models_in_one_sentence():

@@ -193,6 +193,21 @@ def test_notes_of_a_module_end_with_a_change() -> None:
     assert reference() is None, "a module is kept by what is known of it"
 
 
+@pytest.mark.parametrize("kind", ["global_forward_hook", "global_forward_pre_hook"])
+def test_a_hook_of_all_modules_is_seen_after_first_use(kind: str) -> None:
+    module = random_module("marian", 0)
+    equal_generate(module)
+    register = getattr(torch.nn.modules.module, f"register_module_{kind.removeprefix('global_')}")
+    handle = register(
+        lambda part, *given: given[-1] + 1 if isinstance(part, torch.nn.LayerNorm) and "pre" not in kind else None
+    )
+    try:
+        assert not private.is_as_made(module)
+    finally:
+        handle.remove()
+    assert private.is_as_made(module)
+
+
 def test_dynamic_int8() -> None:
     module = random_module("marian", 1).float()
     with warnings.catch_warnings():

@@ -479,3 +479,15 @@ def test_the_defaults_fit_a_vocabulary_of_bytes(kind: Any) -> None:
     weight = np.random.default_rng(5).normal(size=(384, 64)).astype(np.float32)
     found = kind.fit(weight).bind(None).top_k(weight[:9] * 3, 1).ids[:, 0]
     assert (found == np.arange(9)).mean() > 0.5
+
+
+def test_tokens_that_are_always_candidates_are_found_once() -> None:
+    generator = np.random.default_rng(4)
+    weight, hidden = generator.normal(size=(300, 12)), generator.normal(size=(40, 12)).astype(np.float32)
+    plain = Fgd.fit(weight, neighbours=6, search=12)
+    always = replace(plain, always=(7, 250))
+    found, more = plain.active_scores(hidden), always.active_scores(hidden)
+    for row in range(len(hidden)):
+        before, after = (active.ids[row][active.ids[row] >= 0] for active in (found, more))
+        assert sorted({*before, 7, 250}) == after.tolist(), "ascending, none twice"
+    assert always.longest == 8 and (always.top_k(hidden, 1).ids >= 0).all()

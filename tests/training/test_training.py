@@ -284,6 +284,18 @@ def test_an_extended_run_is_the_longer_run_to_the_bit(
     assert {entry["averaged"] for entry in history} <= {True, False}
 
 
+def test_a_run_of_rates_without_a_plan_goes_on_from_its_end(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PRESETS, NAME, dataclasses.replace(MICRO, optimiser="adamw", evaluate_every=5, updates=10))
+    run(tmp_path / "long", corpus, updates=15)
+    run(tmp_path / "short", corpus, updates=10)
+    run(tmp_path / "short", corpus, updates=15)
+    assert same(checkpoint(tmp_path / "long"), checkpoint(tmp_path / "short"))
+    history = json.loads((tmp_path / "short" / NAME / "history.json").read_text())
+    assert [(entry["update"], entry["planned"]) for entry in history] == [(5, 10), (10, 10), (15, 15)]
+
+
 def test_the_length_changes_freely_before_the_decay(corpus: Path, tmp_path: Path) -> None:
     run(tmp_path / "one", corpus, updates=20)
     run(tmp_path / "two", corpus, updates=40, stop_at=5)

@@ -33,12 +33,11 @@ from fastdecode_lib.papers.shared.projection_runs import (
     projection_system,
     reaching,
 )
-from fastdecode_lib.papers.shared.rivals import JUDGED_ON, rival_settings
+from fastdecode_lib.papers.shared.rivals import JUDGED_ON, rival_settings, with_end
 from fastdecode_lib.papers.shared.rows import keyed, median, quality_of, ratio_of, speedup_of, times_as_fast
 from fastdecode_lib.projections.ann_indexes import Fgd
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.quantised import Quantised
-from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.projections.tail import WithTail, low_rank
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.sentences import EXAMPLES, own_pairs
@@ -82,15 +81,12 @@ def _setting_at_paper_precision(name: str, method: str, run: CorpusRun) -> tuple
 
 
 def _decoding(name: str, method: str, run: CorpusRun) -> tuple[str, Projection]:
-    """Setting and projection for translations; every set of a screen has the end token, so that outputs can stop."""
+    """Setting and projection for translations, with the end of the sentence among the candidates of every step."""
     recorded = situation(name, run)
     if method == "exact":
         return "exact", recorded.loaded.exact
     setting, projection = _setting_at_paper_precision(name, method, run)
-    if isinstance(projection, ScreenScorer):
-        sets = projection.screen.sets.with_always(recorded.loaded.constraints().end)
-        projection = ScreenScorer(replace(projection.screen, sets=sets), projection.whole)
-    return setting.label, projection
+    return setting.label, with_end(projection, recorded.loaded.constraints().end)
 
 
 # --------------------------------------------------------------------------------------------------------- translation

@@ -15,6 +15,7 @@ from fastdecode_lib.papers.shared.projection_runs import Grid, Judge, K, Setting
 from fastdecode_lib.projections.ann_indexes import Fgd, Scann
 from fastdecode_lib.projections.factored import CONTEXTS, Adaptive, Svd
 from fastdecode_lib.projections.mips import GreedyMips, LshMips, PcaMips, RowClusters
+from fastdecode_lib.projections.screen_compiled import ScreenScorer
 
 JUDGED_ON = 5_000
 """Contexts of the dev split, at most, that a step of the bisection is judged on."""
@@ -96,6 +97,14 @@ def rival_settings(
     return sorted(settings, key=cost)
 
 
+def with_end(projection: Projection, end: tuple[int, ...]) -> Projection:
+    """A screen's or FGD's projection with the end of the sentence among the candidates of every step, so that outputs can stop."""
+    if isinstance(projection, ScreenScorer):
+        sets = projection.screen.sets.with_always(end)
+        return ScreenScorer(replace(projection.screen, sets=sets), projection.whole)
+    return replace(projection, always=end) if isinstance(projection, Fgd) else projection
+
+
 def _families(situation: Situation, seed: int, whole_vocabulary: bool) -> dict[str, Iterator[Family]]:
     """The variants of every rival that is installed, each over the whole range of its knob."""
     rivals = {
@@ -138,7 +147,7 @@ def _greedy(situation: Situation) -> Iterator[Family]:
 
 
 def _fgd(situation: Situation, whole_vocabulary: bool) -> Iterator[Family]:
-    for links in (16, 32, 64):
+    for links in (16, 32, 64, 128):
         graph = Fgd.fit(situation.weight, situation.bias, links=links, construction=200)
 
         def walk(search: int, neighbours: int, links: int, graph: Fgd = graph) -> Projection:

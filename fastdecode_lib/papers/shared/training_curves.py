@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from importlib import resources
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from fastdecode_lib.papers.outcomes import NoResult, untrained
@@ -33,7 +35,11 @@ def committed_history(preset: str) -> list[dict[str, Any]]:
 
 
 def training_curves(presets: Mapping[str, Recipe]) -> list[dict[str, Any]]:
-    """A row for each evaluation of each preset's training."""
+    """A row for each evaluation of each preset's training.
+
+    ``processor_minutes`` are the updates so far times the run's typical cost of one: the median over the stretches between its
+    evaluations, since what else the machine does changes it.
+    """
     rows: list[dict[str, Any]] = []
     for preset, recipe in presets.items():
         try:
@@ -41,8 +47,14 @@ def training_curves(presets: Mapping[str, Recipe]) -> list[dict[str, Any]]:
         except NoResult as missing:
             rows.append({"name": preset, "system": preset, "updates": None, **gap(missing)})
             continue
+        start = {"update": 0, "processor_seconds": 0.0}
+        cost = median(
+            (later["processor_seconds"] - earlier["processor_seconds"]) / (later["update"] - earlier["update"])
+            for earlier, later in pairwise([start, *history])
+            if later["update"] > earlier["update"]
+        )
         for entry in history:
             row = {"name": f"{preset}, {entry['update']:,}", "system": preset}
             row |= {"updates": entry["update"], "chrf": entry[recipe.measure], "minutes": entry["seconds"] / 60}
-            rows.append(row | {"processor_minutes": entry["processor_seconds"] / 60})
+            rows.append(row | {"processor_minutes": entry["update"] * cost / 60})
     return rows

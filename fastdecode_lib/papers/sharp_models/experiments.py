@@ -28,11 +28,11 @@ EXPERIMENTS = (
             Column("set", "model"), Column("name", "stage"), "words_per_second factor paper_factor agreement widest_gap"
         ),
         note="Outputs are compared with the baseline's, those of sharp-s4 on 966 sentences, those at the paper's sizes on 12 of "
-        "random words; the gap is that of their log-probabilities where they differ, at most. The rows without values of the "
-        "paper each change one thing: the first stage without rounding (packed weights, and the loops around them compiled), or "
-        "all stages with something else in one place. The library is slow at products of six rows on this processor, so that "
-        "the first stage gains most at the paper's sizes. Merged states gain nothing sure (in the paper 8%). At the paper's "
-        "sizes the sentences have some 500 candidates; outputs are forced.",
+        "random words; the gap is that of their log-probabilities a token where they differ, at most. The rows without values of "
+        "the paper each change one thing: the first stage without rounding (packed weights, and the loops around them compiled), "
+        "or all stages with something else in one place. The library is slow at products of six rows on this processor, so that "
+        "the first stage gains most at the paper's sizes. Merged states gain nothing sure (in the paper 8%). At the paper's sizes "
+        "the sentences have some 500 candidates; outputs are forced.",
     ),
     Experiment(
         quality.table2,
@@ -48,11 +48,11 @@ EXPERIMENTS = (
         ),
         arrange=with_cited,
         note="BLEU is of networks of a quarter of the paper's widths on everyday sentences, the paper's of newstest2014: compare "
-        "systems within a column; p is that of a paired bootstrap. All systems had 2,400 updates of one recipe, S7 "
-        "1,200, and all still gain; E1 and E2 are two and three S4 of different seeds. Speed is at the paper's geometry, with "
-        "random weights. Merged "
-        "states make it depend on how many states of a beam are distinct, which random weights decide, so that these ratios are "
-        "rough. Below E2 are systems that the paper cites, with BLEU and speed as it gives them; Google's speed is of 44 cores.",
+        "systems within a column; p is that of a paired bootstrap. All systems had 2,400 updates of one recipe, S7 1,200, and all "
+        "still gain; E1 and E2 are two and three S4 of different seeds. Speed is at the paper's geometry, with random weights. "
+        "Merged states make it depend on how many states of a beam are distinct (here: of one sentence), which random weights "
+        "decide, so that these ratios are rough. Below E2 are systems that the paper cites, with BLEU and speed as it gives them; "
+        "Google's speed is of 44 cores.",
     ),
     Experiment(
         ladder.figure1,

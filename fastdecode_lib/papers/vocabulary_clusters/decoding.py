@@ -18,7 +18,7 @@ from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
 from fastdecode_lib.papers.shared.batches import batch_system, batches, decoded
 from fastdecode_lib.papers.shared.contexts_of import Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import FIRST_ROUND, GRIDS, extra_bytes, precision_judge, reaching
-from fastdecode_lib.papers.shared.rivals import JUDGED_ON, rival_settings
+from fastdecode_lib.papers.shared.rivals import JUDGED_ON, rival_settings, with_end
 from fastdecode_lib.papers.shared.rows import keyed, quality_of, ratio_of, speedup_of, times_as_fast
 from fastdecode_lib.papers.vocabulary_clusters.tables import (
     NAME,
@@ -103,7 +103,7 @@ def projections(run: CorpusRun) -> Mapping[str, tuple[str, Projection]]:
     settings = rival_settings(single_direction, GRIDS[run.scale], lambda _: judge, run.seed, methods=amount.rivals)
     for method in dict.fromkeys(s.method for s in settings):
         chosen, projection = reaching((s for s in settings if s.method == method), single_direction, AT_1, AT_5)
-        by_method[method] = chosen.label.partition(":")[2], projection
+        by_method[method] = chosen.label.partition(":")[2], with_end(projection, end)
     return by_method
 
 

@@ -161,7 +161,8 @@ EXPERIMENTS = (
             Column("share", "share of the time"),
             Column("most", "speedup if it took no time"),
         ),
-        note="English to German. In the paper the projection is a quarter of the time or more.",
+        note="English to German. In the paper the projection is, by its gains and times, some 30% of the time for one sentence and "
+        "14 to 26% in its batches (Dense), 7 to 13% in M3.",
     ),
     Experiment(
         decoding.end_to_end,

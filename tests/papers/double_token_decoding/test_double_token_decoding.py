@@ -300,8 +300,15 @@ def test_two_recipes_are_compared_by_the_updates_to_a_score(tmp_path: Path, monk
     trained_run(tmp_path, "single-l2r-adamw", (20.0, 45.0))
     frame = quality.recipes().set_index("name")
     assert frame.processor_minutes["single-l2r-muon, 300"] == 150
-    assert frame.muon_share["single-l2r-adamw, 3,300"] == pytest.approx((300 + 1500) / 2 / 3300)
-    assert np.isnan(frame.muon_share["single-l2r-adamw, 300"]), "Muon was not seen at so low a score"
+    assert frame.muon_share["single-l2r-adamw, 4,500"] == pytest.approx((300 + 1500) / 2 / 4500)
+    assert frame.muon_share["single-l2r-muon, 300"] == pytest.approx(300 / (300 + 4200 * 10 / 25))
+    beyond = ["single-l2r-adamw, 300", "single-l2r-muon, 1,500"]
+    assert frame.muon_share[beyond].isna().all(), "only one of them was seen at such a score"
+
+
+def test_a_lower_score_later_is_no_later_arrival() -> None:
+    rows = [{"updates": n, "chrf": c} for n, c in ((1, 5.0), (2, 7.0), (3, 6.0), (4, 8.0))]
+    assert [row["updates"] for row in quality._records(rows)] == [1, 2, 4]
 
 
 def test_what_is_trained_here_goes_before_what_is_bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

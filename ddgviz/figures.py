@@ -206,7 +206,7 @@ def _name_ends(
             look = _look(kind, 0, colors.muted)
             figure.add_scatter(x=[None], y=[None], **look, name=_EXPLAINED[kind], showlegend=True)
     top, margin = (
-        48 if several else 20,
+        48 if several else 36,
         40 + max((width(visible(end["name"]), labels.SIZE) for end in outer), default=0),
     )
     figure.update_xaxes(range=sides[0])

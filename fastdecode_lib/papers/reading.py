@@ -37,7 +37,8 @@ def committed_result(name: str) -> "Styler | None":
     except NoResult as missing:
         print(missing)
         return None
-    print(frame.attrs["provenance"]["command"], _made_on(frame), *gaps(frame), sep="\n")
+    processor, *how = _made_on(frame)
+    print(frame.attrs["provenance"]["command"], processor, "; ".join(how), *gaps(frame), sep="\n")
     experiment = experiments()[name]
     return table(experiment.arrange(frame) if experiment.arrange else frame, *experiment.columns)
 
@@ -74,7 +75,7 @@ def chart_data(name: str, **where: object) -> dict[str, Any]:
     if chart is None:
         raise ValueError(f"Only a result that declares a chart can be drawn: got {name}. Draw its table's columns.")
     frame = committed(name)
-    note = f"{_made_on(frame)}, {frame.attrs['provenance']['date']}"
+    note = f"{'; '.join(_made_on(frame))}, {frame.attrs['provenance']['date']}"
     return {"frame": chart.rows(frame, where), "note": note, **chart.settings}
 
 
@@ -88,7 +89,7 @@ def processors(provenance: Mapping[str, Any]) -> str:
     return "; ".join(names)
 
 
-def _made_on(frame: pd.DataFrame) -> str:
+def _made_on(frame: pd.DataFrame) -> list[str]:
     """The processor, the engine unless the rows name it, and the threads."""
     provenance = frame.attrs["provenance"]
     engine, threads = provenance.get("engine"), provenance.get("threads")
@@ -97,7 +98,7 @@ def _made_on(frame: pd.DataFrame) -> str:
         parts.append(f"{engine} engine")
     if threads:
         parts.append(f"{threads} thread{'s' * (threads > 1)}")
-    return "; ".join(parts)
+    return parts
 
 
 def gaps(frame: pd.DataFrame) -> list[str]:

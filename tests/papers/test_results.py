@@ -587,9 +587,9 @@ def test_numbers_in_notes_follow_from_the_results():
 
 def test_an_outcome_is_shown_under_its_command(capsys):
     assert committed_result("parallel_decoding.cost") is not None
-    command, machine = capsys.readouterr().out.splitlines()
+    command, machine, how = capsys.readouterr().out.splitlines()
     assert command.startswith("fastdecode experiment parallel_decoding") and "Intel" in machine
-    assert machine.endswith("; compiled engine; 1 thread")
+    assert how == "compiled engine; 1 thread"
     committed_result("sharp_models.steps")
     assert "engine" not in capsys.readouterr().out, "its rows name the engines"
     assert committed_result("nothing") is None

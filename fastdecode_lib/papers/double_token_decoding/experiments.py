@@ -55,7 +55,7 @@ def by_vocabulary(frame: pd.DataFrame) -> pd.DataFrame:
 
 RATIO = "speed over single-token L2R"
 SPEEDUP = Column("speedup", "ratio")
-SETS = dict(zip(imamura_2020.SETS, ("WMT-14, base", "ASPEC, base", "WMT-14, big", "ASPEC, big"), strict=True))
+SETS = imamura_2020.NAMES
 SYSTEM_COLUMNS = columns(
     "system set bleu",
     Column("token_ratio", "ratio, one at a time"),

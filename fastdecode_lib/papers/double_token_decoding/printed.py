@@ -2,6 +2,7 @@
 
 SETS = ("wmt_base", "aspec_base", "wmt_big", "aspec_big")
 """WMT-14 English-German and ASPEC Japanese-English, Transformer base and big."""
+NAMES = dict(zip(SETS, ("WMT-14, base", "ASPEC, base", "WMT-14, big", "ASPEC, big"), strict=True))
 
 TABLE_1: tuple[tuple[str, str, str], ...] = (
     ("layers, base", "6 + 6", "encoder_layers"),

@@ -47,7 +47,9 @@ def figure3(run: Run) -> pd.DataFrame:
         rows.append({"name": "base, batch 1", "beam": beam, **bidirectional})
     for column, corpus in enumerate(imamura_2020.SETS):
         ratio = imamura_2020.printed_ratio("bidirectional", column)
-        rows.append({"name": f"paper: {imamura_2020.NAMES[corpus]}", "beam": BEAM, "paper_speedup": ratio, "kind": "paper"})
+        rows.append(
+            {"name": f"paper: {imamura_2020.NAMES[corpus]}", "beam": BEAM, "paper_speedup": ratio, "kind": "paper"}
+        )
     return table_of(rows, run, engine="compiled", precision="float32")
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import ddgviz
@@ -17,7 +18,7 @@ from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
 from fastdecode_lib.papers.double_token_decoding import profile as taken_apart
 from fastdecode_lib.papers.double_token_decoding.experiments import learned
 from fastdecode_lib.papers.double_token_decoding.systems import SYSTEMS, TOY_LENGTH, model_of, session_of
-from fastdecode_lib.papers.outcomes import NoResult
+from fastdecode_lib.papers.outcomes import NoResult, committed
 from fastdecode_lib.papers.run import CorpusRun, Scale
 from fastdecode_lib.papers.shared import training_curves
 from fastdecode_lib.projections.active_sets import ActiveSets
@@ -304,6 +305,17 @@ def test_two_recipes_are_compared_by_the_updates_to_a_score(tmp_path: Path, monk
     assert frame.muon_share["single-l2r-muon, 300"] == pytest.approx(300 / (300 + 4200 * 10 / 25))
     beyond = ["single-l2r-adamw, 300", "single-l2r-muon, 1,500"]
     assert frame.muon_share[beyond].isna().all(), "only one of them was seen at such a score"
+
+
+def test_the_committed_comparison_is_that_of_the_committed_curves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("learning", "recipes"):
+        shown, made = committed(f"double_token_decoding.{name}"), getattr(quality, name)()
+        pd.testing.assert_frame_equal(
+            shown[["name", "updates", "chrf"]], made[["name", "updates", "chrf"]], check_dtype=False
+        )
 
 
 def test_a_lower_score_later_is_no_later_arrival() -> None:

@@ -50,9 +50,13 @@ class Parser(argparse.ArgumentParser):
         return options, unknown
 
 
+SOURCE = "--source", "--file"
+"""Names of the option for a file of sentences."""
+
+
 def add_compared(command: argparse.ArgumentParser, decoders: str) -> None:
     """Add the options that name sentences, decoders and projections to compare; `decoders` says what the default ones are."""
-    command.add_argument("--source", metavar="FILE", required=True, help="one sentence a line")
+    command.add_argument(*SOURCE, metavar="FILE", required=True, help="one sentence a line")
     command.add_argument("--reference", metavar="FILE", help="one reference a line, for BLEU and chrF")
     command.add_argument(
         "--decoder", action="append", metavar="NAME:key=value,...", help=f"repeatable (default: {decoders})"
@@ -81,6 +85,8 @@ def at_low_priority() -> None:
 
 def read_lines(path: str) -> list[str]:
     """The lines of a UTF-8 file without their ends; - is standard input."""
+    if path == "-" and sys.stdin is None:
+        raise UsageError("Standard input is closed: got '-'. Name a file.")
     try:
         raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
         text = raw.decode("utf-8-sig")
@@ -94,6 +100,8 @@ def read_lines(path: str) -> list[str]:
 
 def check_file(option: str, path: str | None) -> None:
     """Refuse an output file that cannot be written."""
+    if path == "-":
+        raise UsageError(f"{option} names a file: got '-'. For standard output, write /dev/stdout.")
     if path:
         folder = next(p for p in Path(path).absolute().parents if p.exists())
         if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK) or Path(path).is_dir():

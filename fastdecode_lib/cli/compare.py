@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from fastdecode_lib.cli.common import UsageError, add_compared, load, print_table, read_lines, write_json
+from fastdecode_lib.cli.common import SOURCE, UsageError, add_compared, load, print_table, read_lines, write_json
 
 
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
@@ -22,11 +22,14 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
         parents=[*parents[:1], *parents[2:]],
         help="make a model faster on this machine: drafts from your text, every choice measured, output checked",
     )
-    speedup.add_argument("--source", metavar="FILE", required=True, help="text like yours, one sentence a line")
+    speedup.add_argument(*SOURCE, metavar="FILE", required=True, help="text like yours, one sentence a line")
     speedup.add_argument("--minutes", type=float, default=5.0, help="time to spend, approximately (default: 5)")
     speedup.add_argument("--batch", type=int, default=1, help="sentences decoded together (default: 1)")
     speedup.add_argument(
-        "--near", type=float, default=0.95, help="smallest share of outputs that must stay identical (default: 0.95)"
+        "--near",
+        type=float,
+        default=0.95,
+        help="share of outputs that must stay identical, with 95%% confidence, where some may change (default: 0.95)",
     )
     speedup.set_defaults(run=_speedup)
 
@@ -57,7 +60,7 @@ def _compare(options: argparse.Namespace) -> int:
     print(
         f"\n{record['sentences']} sentences, {record['runs']} rounds, {record['device']}, {record['threads']} thread(s), "
         f"{record['dtype']}{baseline_dtype}; speedup over our {'greedy loop' if plainest == 'greedy' else plainest} with the exact "
-        f"projection{interval}"
+        f"projection{interval}: the median of the rounds' ratios, not the ratio of the seconds shown"
     )
     if record["threads"] > 1 and model.engine == "compiled":
         print("The compiled engine takes one thread for one sentence at a time: only the baselines had the others.")
@@ -81,10 +84,13 @@ def _speedup(options: argparse.Namespace) -> int:
     )
     table = result.table  # in it, int8 is compared with greedy decoding in int8; printed, with float32, as elsewhere
     shown = table.assign(lossless=table["lossless"] & (table["precision"] == result.lossless["precision"]))
-    print_table(shown.drop(columns=["decoder", "projection", "precision"]).to_dict("records"))
+    printed = shown.assign(unchanged_low=shown["unchanged_low"].where(~shown["lossless"]))
+    print_table(printed.drop(columns=["decoder", "projection", "precision"]).to_dict("records"))
     print(
         "\nThe rows with an interval were timed to the end, and the choice is among them. Those below were timed in "
         f"{SCREENING_ROUNDS} rounds, to find out which to time to the end."
+        + " unchanged_low is the share that is unchanged with 95% confidence."
+        * bool(printed["unchanged_low"].notna().any())
     )
     print(f"\n{result}")
     choice = {"lossless": result.lossless, "near": result.near}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fastdecode_lib.cli.common import UsageError, load, print_table, read_lines, write_json
+from fastdecode_lib.cli.common import SOURCE, UsageError, load, print_table, read_lines, write_json
 
 KNOBS: dict[str, dict[str, Any]] = {
     "clusters": {"type": int, "help": "clustered: default 50; screened: 100"},
@@ -42,7 +42,7 @@ def _add_record(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
         parents=parents,
         help="record contexts (hidden vectors with their best tokens) to fit vocabulary projections on",
     )
-    record.add_argument("--source", metavar="FILE", help="text in the source language, one sentence a line")
+    record.add_argument(*SOURCE, metavar="FILE", help="text in the source language, one sentence a line")
     record.add_argument(
         "--reference", metavar="FILE", help="feed these outputs, one a line, instead of the model's own"
     )

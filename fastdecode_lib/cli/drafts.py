@@ -7,14 +7,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fastdecode_lib.cli.common import Parser, UsageError, at_low_priority, check_file, load, read_lines, write_json
+from fastdecode_lib.cli.common import (
+    SOURCE,
+    Parser,
+    UsageError,
+    at_low_priority,
+    check_file,
+    load,
+    read_lines,
+    write_json,
+)
 
 
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser], seed: argparse.ArgumentParser) -> None:
     """Add ``draft-table`` and ``draft-head`` to the commands; `seed` has the option that ``draft-table`` does not need."""
     text = Parser(add_help=False)
     origin = text.add_mutually_exclusive_group()
-    origin.add_argument("--source", metavar="FILE", help="unlabelled text in the source language, one sentence a line")
+    origin.add_argument(*SOURCE, metavar="FILE", help="unlabelled text in the source language, one sentence a line")
     origin.add_argument(
         "--data", metavar="DIR", help="the corpus folder: its training sources, joined (default: FASTDECODE_DATA)"
     )

@@ -1,6 +1,7 @@
 """The command line: one clear message and exit status 2 for anything that cannot be done, never a traceback."""
 
 import argparse
+import io
 import os
 import sys
 import warnings
@@ -33,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     formatted = warnings.formatwarning
     warnings.formatwarning = lambda message, *_, **__: f"fastdecode: {' '.join(str(message).split())}\n"
     try:
+        _prepare_output()
         options = _parser().parse_args(arguments)
         _check_options(options)
         run: Callable[[argparse.Namespace], int] = options.run
@@ -57,6 +59,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     finally:
         warnings.formatwarning = formatted
+
+
+def _prepare_output() -> None:
+    """Write UTF-8, as files are read, unless told otherwise; what an encoding lacks is written as an escape, not refused."""
+    if sys.stdout is None:
+        raise UsageError(
+            "Standard output is closed, so that results would be lost. Redirect it, to /dev/null if need be."
+        )
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            chosen = stream.isatty() or "PYTHONIOENCODING" in os.environ
+            stream.reconfigure(encoding=None if chosen else "utf-8", errors="backslashreplace")
 
 
 def _check_options(options: argparse.Namespace) -> None:
@@ -140,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument(
         "--threads",
         type=int,
-        help="processors (default: 1; of draft-head, and of many sentences on the compiled engine, all)",
+        help="threads (default: 1; all for draft-head and for many sentences on the compiled engine)",
     )
     model.add_argument("--max-length", type=int, help="most output tokens (default: the checkpoint's)")
 

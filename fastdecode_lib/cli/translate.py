@@ -1,7 +1,9 @@
 """The command that translates a sentence or a file, and draws the passes of a sentence."""
 
 import argparse
+import os
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -128,11 +130,15 @@ def _check_options(options: argparse.Namespace) -> None:
         raise UsageError(
             "translate needs a sentence or --file FILE, one of the two. Example: fastdecode translate 'Good morning.'"
         )
+    if options.text and os.path.isfile(options.text[0]):
+        name = options.text[0]
+        raise UsageError(
+            f"{name} is a file: to translate its lines, use --file {shlex.quote(name)}. To translate the name, put a space "
+            "after it."
+        )
     pictures = _pictures(options)
     if options.file is not None and (pictures or options.trace):
-        raise UsageError(
-            "A picture or trace shows one sentence: got --file with one. Give the sentence itself instead."
-        )
+        raise UsageError("Pictures and --trace are for one sentence: give the sentence instead of --file.")
     if options.part and not any(getattr(options, kind) for kind in PARTIAL):
         raise UsageError("--part draws a part of a picture: got it without one. Add --svg FILE.")
     if options.theme and not pictures:

@@ -21,7 +21,8 @@ from fastdecode_lib.drafts.sources import Draft
 from fastdecode_lib.loading import TranslationModel, check_loaded, load
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.provenance import provenance
-from fastdecode_lib.measuring.speedups import fastest, seconds_each
+from fastdecode_lib.measuring.referee import stopwatch
+from fastdecode_lib.measuring.speedups import enough, fastest, seconds_each, undecided
 from fastdecode_lib.store import read_note, write_table
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.tokenizers import InTransformers, check_texts
@@ -35,12 +36,14 @@ Say = Callable[[str], None]
 """Takes a note on what was made."""
 LEAST = 50
 """Fewest sentences: a fifth of them is for measuring, the others are for the draft table."""
-MEASURED = 200
-"""Sentences for measuring, at most."""
-SPLIT = "hash"
+MEASURED, HELD_OUT = 200, 1_000
+"""Sentences for measuring, and held-out ones in all, at most; on those that are not measured, outputs alone are compared."""
+HELD_OUT_BELOW = 51
+"""First byte of the hashes of held-out sentences: a fifth of all."""
+SPLIT = "own hash"
 """How they are chosen, noted in tables and heads that have not seen them."""
-TABLE, HEAD, MEASURING = 0.25, 0.4, 0.3
-"""Shares of the minutes for table, head and measurements."""
+TABLE, HEAD, MEASURING, COMPARING = 0.25, 0.4, 0.3, 0.05
+"""Shares of the minutes for table, head, measurements and further outputs."""
 LEAST_MEASURED, ROUNDS = 20, 140
 """Sentences for measuring, at least, and about how often all of them are decoded."""
 HEAD_SENTENCES, HEAD_UPDATES = 6_000, 300
@@ -58,13 +61,13 @@ class Speedup:
     lossless : dict
         ``decoder, projection, precision`` of the fastest combination whose outputs are greedy decoding's in float32.
     near : dict or None
-        Those of a faster one whose outputs nearly all are, None if there is none.
+        Those of a faster one whose outputs nearly all are, with 95% confidence; None if there is none.
     provenance : dict
         How it was measured, and notes on the table and head that were made.
     in_transformers : InTransformers or None
         How the direction is passed to transformers; None where `generate` does not run the model.
     file : Path or None
-        Where the lossless choice is kept, which `translate` and `hf.window` use from then on.
+        Where the lossless choice is kept, which `translate` and `hf.window` use from then on; None if its times are too noisy.
     """
 
     table: "pd.DataFrame" = field(repr=False)
@@ -77,11 +80,17 @@ class Speedup:
     def __str__(self) -> str:
         paragraphs = [self._described("Without any loss", self.lossless)]
         if self.near is None:
-            paragraphs.append(f"With next to no loss: nothing is faster than that.{self._with_more_loss()}")
+            paragraphs.append(f"With next to no loss: {self._with_more_loss()}")
         else:
             paragraphs.append(self._described("With next to no loss", self.near))
-        if self.table["note"].str.contains("noisy").any():
-            paragraphs.append("This machine is noisy now: run it again when it is idle.")
+        noisy = self.table["note"].str.contains("noisy").any()
+        if self.file is None and noisy:
+            paragraphs.append(
+                "This machine is too noisy now, and the choice was not stored: `translate` and `hf.window` decode as before. Run "
+                "it again when the machine is idle, or with more --minutes."
+            )
+        elif noisy:
+            paragraphs.append("Some times are noisy: when the machine is idle, another choice may prove faster.")
         if self.file is not None:
             paragraphs.append(
                 "Without another decoder or projection, `translate` and `hf.window` use the choice without loss from now on. "
@@ -90,24 +99,39 @@ class Speedup:
         return "\n\n".join(paragraphs)
 
     def _with_more_loss(self) -> str:
-        """The fastest combination that changes too many outputs, if it is faster than the lossless one."""
-        near, sentences = self.provenance["near"], self.provenance["sentences"]
-        lossless = self.table.set_index(["decoder", "projection", "precision"]).loc[tuple(self.lossless.values())]
-        faster = self.table[(self.table["unchanged"] < near) & (self.table["speedup"] > lossless.speedup)]
+        """What is faster than the lossless combination, but not sure to keep enough outputs."""
+        near = self.provenance["near"]
+        lossless = self._row(self.lossless)
+        faster = self.table[(self.table["unchanged_low"] < near) & (self.table["speedup"] > lossless.speedup)]
         if faster.empty:
-            return ""
-        row = faster.loc[faster["speedup"].idxmax()]
-        kept = f"{round(row.unchanged * sentences)} of {sentences} outputs, a share below {near} (--near)"
+            return "nothing is faster than that."
+        row = faster.iloc[0]
         briefly = "" if row.speedup_low == row.speedup_low else ", timed briefly,"
-        return f" {row['name']}{briefly} is {row.speedup:.1f} times as fast as greedy decoding and keeps {kept}."
+        return (
+            f"nothing faster is sure to keep a share of {near} of the outputs (--near). {row['name']}{briefly} is "
+            f"{row.speedup:.1f} times as fast as greedy decoding, with {_unchanged(row)}.{self._too_few(row)}"
+        )
+
+    def _too_few(self, row: Any) -> str:
+        """How many outputs would show that a combination keeps enough of them, if they may."""
+        number = enough(round(row.unchanged * row.sentences), row.sentences, self.provenance["near"], HELD_OUT)
+        if number is None:
+            return ""
+        remedy = (
+            f": give {5 * number} sentences in all"
+            if number > self.provenance["held_out"]
+            else ", which takes more --minutes"
+        )
+        return f" These are too few to tell: it takes about {number} held-out sentences{remedy}."
+
+    def _row(self, combination: dict[str, str]) -> Any:
+        return self.table.set_index(["decoder", "projection", "precision"], drop=False).loc[tuple(combination.values())]
 
     def _described(self, heading: str, combination: dict[str, str]) -> str:
-        row = self.table.set_index(["decoder", "projection", "precision"]).loc[tuple(combination.values())]
-        sentences = self.provenance["sentences"]
+        row = self._row(combination)
         interval = f" ({row.speedup_low:.2f} to {row.speedup_high:.2f})" if row.speedup_low == row.speedup_low else ""
         return (
-            f"{heading}: {row['name']}, {row.speedup:.2f} times greedy decoding{interval}, "
-            f"{round(row.unchanged * sentences)} of {sentences} outputs unchanged.\n"
+            f"{heading}: {row['name']}, {row.speedup:.2f} times greedy decoding{interval}, {_unchanged(row)}.\n"
             + "\n".join(self.lines(combination))
         )
 
@@ -159,6 +183,12 @@ class Speedup:
         ]
 
 
+def _unchanged(row: Any) -> str:
+    """How many outputs of a combination are unchanged; of one that may change some, also the share that surely is."""
+    surely = "" if row.lossless and row.precision == "float32" else f", at least {int(100 * row.unchanged_low)}%"
+    return f"{round(row.unchanged * row.sentences)} of {row.sentences} outputs unchanged{surely}"
+
+
 def speedup(
     model: str | TranslationModel,
     sentences: Sequence[str],
@@ -178,7 +208,7 @@ def speedup(
     A draft table is counted on the model's own translations of the sentences. If the minutes allow it and sentences are decoded
     singly, a draft head is trained. Then combinations of decoder, projection and precision are timed on held-out sentences.
     Table, head and choice are kept in the user's cache and used again by later calls; `translate` and `hf.window` use the
-    lossless choice by default.
+    lossless choice by default. A choice whose times are noisy is not kept.
 
     Parameters
     ----------
@@ -187,11 +217,11 @@ def speedup(
     sentences : sequence of str
         Unlabelled text like that to be translated, some thousand sentences if possible.
     minutes : float
-        Approximate time limit; on a noisy machine measuring takes up to half as long again. Half an hour is enough for a head.
+        Approximate time limit. Half an hour is enough for a head.
     batch, threads : int
         Sentences decoded together, 1 for single ones, and batches that run at a time.
     near : float
-        Share of outputs that must be unchanged for the almost lossless choice.
+        Share of outputs that must be unchanged, with 95% confidence, for the almost lossless choice.
 
     Raises
     ------
@@ -207,21 +237,28 @@ def speedup(
         raise ValueError(f"minutes are a number above 0: got {minutes}. Half an hour is enough for a head.")
     models = _models(model if isinstance(model, str) else str(model.checkpoint.folder), model)
     plain = Session.of(next(iter(models.values())), source, target, "greedy", **limits)
-    fitted, held_out = _split(plain, sentences)
+    fitted, measured, others = _split(plain, sentences)
     notes: list[str] = []
 
-    def say(note: str) -> None:
-        notes.append(note)
+    def announce(note: str) -> None:
         if progress:
             print(f"fastdecode: {note}", file=sys.stderr)
 
-    seconds = seconds_each(plain, held_out[:64], 64, threads)
-    _make_table(plain, fitted, held_out, TABLE * 60 * minutes / seconds, say, progress)
-    if batch == 1:
-        _make_head(plain, fitted, minutes, say, seed, progress)
-    each = seconds_each(plain, held_out[: max(16, batch)], batch, threads)
-    sample = spread_over(held_out, max(LEAST_MEASURED, min(MEASURED, int(MEASURING * 60 * minutes / ROUNDS / each))))
+    def say(note: str) -> None:
+        notes.append(note)
+        announce(note)
+
+    def make_drafts(session: Session) -> None:
+        limit = TABLE * 60 * minutes / seconds_each(session, measured[:64], 64, threads)
+        _make_table(session, fitted, measured, limit, say, progress)
+        if batch == 1:
+            _make_head(session, fitted, minutes, say, seed, progress)
+
+    spent, _ = stopwatch(make_drafts, [plain])
+    each = seconds_each(plain, measured[: max(16, batch)], batch, threads)
+    sample, more = _samples(measured, others, 60 * minutes / each)
     shared = {"batch": batch, "threads": threads, "near": near, "seed": seed, "progress": progress, **limits}
+    shared |= {"more": more, "seconds": 60 * minutes - spent - 2 * each * len(more), "say": announce}
     table, chosen = fastest(models, sample, source=plain.source, target=plain.target, **shared)
     combinations = {
         row["name"]: {key: row[key] for key in ("decoder", "projection", "precision")}
@@ -230,14 +267,17 @@ def speedup(
     by_precision = {p: [combinations[str(chosen[p])][key] for key in ("decoder", "projection")] for p in models}
     record = provenance(plain.model, threads=threads, seed=seed) | {
         "source": plain.source, "target": plain.target, "batch": batch, "near": near, "sentences": len(sample),
-        "family": plain.model.checkpoint.family, "notes": notes, "lossless": by_precision,
+        "held_out": len(measured) + len(others), "family": plain.model.checkpoint.family, "notes": notes,
+        "lossless": by_precision,
     }  # fmt: skip
-    fingerprint = plain.model.checkpoint.fingerprint
-    file = choice_file(fingerprint, (plain.source, plain.target), batch)
-    write_table(file, table.to_dict("records"), record)
-    nearest = None if chosen["near"] is None else combinations[chosen["near"]]
+    noisy, file = undecided(table, chosen), None
+    if next(iter(models)) not in noisy:
+        file = choice_file(plain.model.checkpoint.fingerprint, (plain.source, plain.target), batch)
+        kept = {precision: choice for precision, choice in by_precision.items() if precision not in noisy}
+        write_table(file, table.to_dict("records"), record | {"lossless": kept})
+    lossless, nearest = combinations[str(chosen[next(iter(models))])], combinations.get(str(chosen["near"]))
     direction = direction_in_generate(plain.model, plain.source, plain.target)
-    return Speedup(table, combinations[str(chosen[next(iter(models))])], nearest, record, direction, file)
+    return Speedup(table, lossless, nearest, record, direction, file)
 
 
 def direction_in_generate(model: TranslationModel, source: str | None, target: str | None) -> InTransformers | None:
@@ -260,21 +300,30 @@ def _models(name: str, model: str | TranslationModel) -> dict[str, TranslationMo
     return {"float32": float32, "int8": replace(load(name, precision="int8"), name=float32.name)}
 
 
-def _split(session: Session, sentences: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The sentences that drafts are fitted on, and the held-out ones for measuring; no text is in both."""
+def _split(session: Session, sentences: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+    """The sentences that drafts are fitted on, the held-out ones for measuring, and the other held-out ones; no text is in two."""
     if isinstance(sentences, str):
         raise ValueError(f"speedup needs many sentences: got one text, {sentences[:40]!r}. Give a list of them.")
     check_texts(sentences)
     texts = list(dict.fromkeys(fitting(session, sentences)))
-    if len(texts) < LEAST:
+    # each by its own hash, so that no run, on whatever text, holds out what another was fitted on
+    hashes = {text: hashlib.sha256(text.encode()).digest() for text in texts}
+    held_out = sorted((text for text in texts if hashes[text][0] < HELD_OUT_BELOW), key=hashes.__getitem__)
+    if len(texts) < LEAST or len(held_out) < LEAST // 10:
         raise ValueError(
             f"speedup needs text like that to be translated: got {len(texts)} different sentences with content that fit the "
             f"model. Give at least {LEAST}, better some thousand."
         )
-    # by a hash, so that a later run on more text holds out nothing that this one was fitted on
-    by_hash = sorted(texts, key=lambda text: hashlib.sha256(text.encode()).digest())
-    held_out_set = set(by_hash[: min(MEASURED, len(texts) // 5)])
-    return [text for text in texts if text not in held_out_set], [text for text in texts if text in held_out_set]
+    measured = set(held_out[:MEASURED])
+    fitted = [text for text in texts if hashes[text][0] >= HELD_OUT_BELOW]
+    return fitted, [text for text in texts if text in measured], held_out[MEASURED:HELD_OUT]
+
+
+def _samples(measured: Sequence[str], others: Sequence[str], decoded: float) -> tuple[list[str], list[str]]:
+    """The sentences to time, and others whose outputs alone are compared, if so many can be decoded in the time there is."""
+    timed = spread_over(measured, max(LEAST_MEASURED, int(MEASURING * decoded / ROUNDS)))
+    more = [text for text in (*measured, *others) if text not in timed]
+    return timed, spread_over(more, int(COMPARING * decoded / 2))  # by two combinations
 
 
 def _make_table(

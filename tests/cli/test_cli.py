@@ -93,6 +93,20 @@ def test_translate_a_file_line_by_line(
     assert succeed(capsys, "translate", "--file", file, *model, *DIRECTION) == "\n\n"
 
 
+def test_the_name_of_a_file_is_not_translated(
+    capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("the text").write_text("Good morning.\n")
+    message = fail(capsys, "translate", "the text", *model, *DIRECTION)
+    assert message.startswith(
+        "the text is a file: to translate its lines, use --file 'the text'. To translate the name, put"
+    )
+    named = succeed(capsys, "translate", "the text ", *model, *DIRECTION)
+    Path("the text").unlink()
+    assert succeed(capsys, "translate", "the text", *model, *DIRECTION) == named
+
+
 def test_what_would_be_lost_is_refused(
     capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -326,6 +340,10 @@ def test_compare(capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp
     common = ("compare", *model, "--source", source, *DIRECTION, "--dtype", "float64", "--runs", "6", *decoders)
     printed = succeed(capsys, *common, "--reference", reference, "--json", out)
     assert all(name in printed for name in DECODERS) and "3 sentences, 6 rounds" in printed
+    assert (
+        "speedup over our greedy loop with the exact projection with a 95% interval: the median of the rounds' ratios, not the "
+        "ratio of the seconds shown\n"
+    ) in printed
     content = table(out)
     rows = {row["name"]: row for row in content["rows"]}
     assert list(rows) == list(DECODERS), "names exactly as typed, in order"
@@ -508,8 +526,18 @@ def test_a_broken_law_is_status_1(capsys: pytest.CaptureFixture[str], monkeypatc
         (("translate", "a", "--part", "1:2,1:2"), ("--part draws a part of a picture", "Add --svg FILE")),
         (("translate", "--file", "missing.txt"), ("does not exist", "'missing.txt'", "Check the path")),
         (("translate", "--file", "."), ("directory", ".", "Check the path")),
-        (("translate", "--file", "x", "--trace", "y"), ("shows one sentence", "Give the sentence itself")),
-        (("compare",), ("--source", "--help")),
+        (
+            ("translate", "--file", "x", "--trace", "y"),
+            ("Pictures and --trace are for one sentence: give the sentence instead of --file.",),
+        ),
+        (("compare",), ("required: --source/--file", "--help")),
+        (("compare", "missing.txt"), ("required: --source/--file",)),
+        (("compare", "--file", "missing.txt"), ("does not exist", "'missing.txt'")),
+        (("evaluate", "--file", "missing.txt"), ("does not exist", "'missing.txt'")),
+        (("speedup", "--file", "missing.txt"), ("does not exist", "'missing.txt'")),
+        (("draft-table", "--file", "missing.txt"), ("does not exist", "'missing.txt'")),
+        (("draft-head", "--file", "missing.txt"), ("does not exist", "'missing.txt'")),
+        (("record", "--file", "missing.txt"), ("does not exist", "'missing.txt'")),
         (("compare", "--source", "missing.txt"), ("does not exist", "'missing.txt'")),
         (("train", "tatoeba-smal", "--data", "."), ("Unknown model to train", "'tatoeba-smal'", "tatoeba-small")),
         (("train", "tatoeba-small", "--updates", "0"), ("needs updates >= 1", "got 0", "Leave it out")),
@@ -706,6 +734,31 @@ def test_process_translates_a_pipe(model: tuple[str, ...], capsys: pytest.Captur
     assert done.stdout == succeed(capsys, "translate", text, *model, "--from", "de", "--to", "en") + "\n"
 
 
+@pytest.mark.parametrize(
+    "settings", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}]
+)
+def test_no_character_stops_the_output(settings: dict[str, str]) -> None:
+    code = "from fastdecode_lib.cli.main import _prepare_output; _prepare_output(); print('O\\xf9 ?')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=os.environ | settings, check=True)
+    assert done.stdout.decode() == ("O\\xf9 ?\n" if "PYTHONIOENCODING" in settings else "Où ?\n")
+
+
+def test_process_without_standard_streams() -> None:
+    shell = [sys.executable, "-m", "fastdecode_lib.cli", "translate", "--file", "-"]
+    for closed, message in ((">&-", "Standard output is closed"), ("<&-", "Standard input is closed")):
+        done = subprocess.run(
+            ["sh", "-c", f'exec "$@" {closed}', "sh", *shell], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 2 and message in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_dash_is_no_output_file() -> None:
+    done = run("translate", "Hello.", "--json", "-")
+    assert (
+        done.returncode == 2 and "--json names a file: got '-'. For standard output, write /dev/stdout." in done.stderr
+    )
+
+
 def test_process_fails_in_one_line(tmp_path: Path) -> None:
     done = run("translate", "--file", tmp_path / "missing.txt")
     assert done.returncode == 2 and done.stdout == ""
@@ -726,6 +779,13 @@ def test_help_ends_with_examples_that_are_understood(command: str, capsys: pytes
         prog, *arguments = shlex.split(line)
         options = parser_of_commands().parse_args(arguments)
         assert prog == "fastdecode" and arguments[0] == command and callable(options.run)
+
+
+def test_help_says_the_threads_of_each_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["draft-head", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "threads (default: 1; all for draft-head and for many sentences on the compiled engine)" in said
 
 
 def test_every_command_has_examples() -> None:

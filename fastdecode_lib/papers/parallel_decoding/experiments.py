@@ -195,8 +195,7 @@ EXPERIMENTS = (
     Experiment(
         costs.figure3,
         "Figure 3: speedup against cores",
-        note="Calculated: what an engine whose cores share the positions of a pass could gain at most. Ours gives a sentence to "
-        "one core, so that two cores change nothing for single sentences.",
+        note="Calculated: for an engine whose cores share the positions of a pass. Ours gives a sentence to one core.",
         chart=Chart("cores", "speedup", reference=1.0, log_x=True),
     ),
     Experiment(

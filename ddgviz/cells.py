@@ -9,9 +9,6 @@ from ddgviz.source import origin_of
 from ddgviz.text import ELLIPSIS, fit
 from ddgviz.trace import Cell
 
-MARKED = 36.0
-"""Least width of a cell that has room for a mark."""
-
 SHAPES = {
     "source": "M0 0l7 3.5l-7 3.5z",
     "prompt": "M0 0l7 3.5l-7 3.5z",
@@ -63,7 +60,7 @@ def draw_cell(page: Page, cell: Cell, y: float) -> None:
     if cell.moved:
         line = f"M{number(place.right - 13)} {number(y + 3.5)}l4 3.5l4 -3.5"
         page.element("path", d=line, fill="none", stroke=theme.accent, stroke_width=1.6)
-    if cell.guess and place.width >= MARKED:
+    if cell.guess:
         draw_mark(page, cell.origin, cell.guess == "right", place.x + 3, y + high - 11)
     if came:
         page.out.append("</g>")

@@ -64,6 +64,15 @@ class Controls(ipywidgets.HBox):
             chosen.append(first | {"decoder": second, "width": self.choice["against_width"].value})
         return [{key: value for key, value in setting.items() if value not in (None, NONE)} for setting in chosen]
 
+    def unusual(self) -> str:
+        """The chosen languages, projection, precision and engine, where they are not the first: ``quantised, int8``."""
+        chosen = self.settings()[0]
+        changed = {key for key in chosen.keys() - {"decoder", "width"} if chosen[key] != self._choices[key][0]}
+        others = [str(chosen[key]) for key in ("projection", "precision", "engine") if key in changed]
+        if changed & {"from", "to"}:
+            others.insert(0, " → ".join(words.language(chosen[side]) for side in ("from", "to") if side in chosen))
+        return ", ".join(others)
+
     def restore(self, settings: Sequence[Mapping[str, Any]]) -> None:
         """Choose the values of earlier `settings`."""
         second = settings[1] if len(settings) > 1 else {}

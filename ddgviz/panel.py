@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import ipywidgets
 
 from ddgviz.comparison import Comparison, with_pictures
-from ddgviz.controls import Controls, menu, on_enter
+from ddgviz.controls import NONE, Controls, menu, on_enter
 from ddgviz.plain import Plain
 from ddgviz.runs import Pace, Run, stop_at_exit
 from ddgviz.schema import check_boxes, fail
@@ -87,12 +87,14 @@ class Panel(ipywidgets.VBox):
         self.controls = Controls(runner.choices())
         self.history = menu("History", "history")
         self._code = Plain("code")
-        first = ipywidgets.HBox([self._box, self._go, self._hold, self._step])
+        buttons = ipywidgets.HBox([self._go, self._hold, self._step])
+        first = ipywidgets.HBox([self._box, buttons])
         first.add_class("ddg-first")
         second = ipywidgets.HBox([self._result, self.history])
         second.add_class("ddg-second")
         super().__init__([first, self.controls, second, self.comparison, self._code])
         self.add_class("ddg-panel")
+        self._list(None)
         self._listen()
         self._refresh()
         stop_at_exit(self)
@@ -137,7 +139,8 @@ class Panel(ipywidgets.VBox):
         """
         with self._lock:
             self.stop()
-            run = self._run = Run(self._box.value, self.controls.settings(), Pace(passes), series=series)
+            settings, unusual = self.controls.settings(), self.controls.unusual()
+            run = self._run = Run(self._box.value, settings, Pace(passes), series=series, unusual=unusual)
             self._worker = threading.Thread(target=self._work, args=(run, self._worker), name="ddgviz-run", daemon=True)
             self._busy = True
             self._clear(run)
@@ -220,12 +223,12 @@ class Panel(ipywidgets.VBox):
                 self.controls.adjust(change["owner"])
             self._write_code()
             if self._run is not None and self._run.settings != self.controls.settings():
-                self.start(series=("menus", self._box.value))
+                self.start()
 
-    def _recall(self, index: int | None) -> None:
+    def _recall(self, index: int | str | None) -> None:
         """Draw an earlier run and restore its settings."""
         with self._lock:
-            if self._quiet or index is None:
+            if self._quiet or not isinstance(index, int):
                 return
             self.stop()
             run = self._run = self._past[index]
@@ -285,10 +288,23 @@ class Panel(ipywidgets.VBox):
                         self._settle(run)
 
     def _remember(self, run: Run) -> None:
-        """Put a run first in the history; it replaces a previous run of the same series."""
-        if run.series is not None and self._past and self._past[0].series == run.series:
+        """Put a run first in the history, in the place of one that it repeats or of a previous run of the same series."""
+        told = (run.text, run.settings, str(run))
+        repeated = next((past for past in self._past if (past.text, past.settings, str(past)) == told), None)
+        if repeated is not None:
+            self._past.remove(repeated)
+            run.series = repeated.series
+        elif run.series is not None and self._past and self._past[0].series == run.series:
             self._past.popleft()
         self._past.appendleft(run)
+
+    def _list(self, run: Run | None) -> None:
+        """List the history, and choose `run` in it; one that it does not keep is chosen as nothing earlier."""
+        listed = [(str(past), index) for index, past in enumerate(self._past)]
+        kept = run in self._past
+        with self._quietly():
+            self.history.options = listed if kept else [("Earlier runs" if listed else "None yet", NONE), *listed]
+            self.history.value = self._past.index(run) if run is not None and kept else NONE
 
     def _decode(self, run: Run, settings: dict[str, Any], picture: Picture) -> None:
         for event in self.runner.run(run.text, settings, run.pace.stopped):
@@ -310,8 +326,7 @@ class Panel(ipywidgets.VBox):
         self.picture.earlier = self.picture.model.rows > 0
         self._result.value = ""
         self.comparison.reset(two=len(run.settings) == 2)
-        with self._quietly():
-            self.history.value = None
+        self._list(None)
 
     def _settle(self, run: Run) -> None:
         """Show the result of a run."""
@@ -321,9 +336,7 @@ class Panel(ipywidgets.VBox):
             self._result.value = visible(self.trace["target"]["text"])
         if len(run.traces) == 2:
             self.comparison.match()
-        with self._quietly():
-            self.history.options = [(str(past_run), index) for index, past_run in enumerate(self._past)]
-            self.history.value = self._past.index(run) if run in self._past else None
+        self._list(run)
         self._refresh()
 
     def _refresh(self) -> None:

@@ -93,6 +93,8 @@ class Run:
         Traces of the finished runs, as docs/trace.md describes them.
     series : object
         Equal in runs of which the history keeps only the last, if they follow each other; None in a run that it keeps anyway.
+    unusual : str
+        The settings of all that are not the usual ones.
     """
 
     text: str
@@ -100,15 +102,16 @@ class Run:
     pace: Pace = field(default_factory=Pace)
     traces: list[dict[str, Any]] = field(default_factory=list)
     series: Any = None
+    unusual: str = ""
 
     def __str__(self) -> str:
         text = visible(" ".join(self.text.split()))
         start = text if len(text) <= START else text[: START - 1].rstrip() + ELLIPSIS
-        return f"{' | '.join(map(_description, self.traces))} · {start}"
+        return f"{' | '.join(_description(trace, self.unusual) for trace in self.traces)} · {start}"
 
 
-def _description(trace: dict[str, Any]) -> str:
-    decoder = words.decoder(trace["settings"].get("decoder", "?"))
+def _description(trace: dict[str, Any], unusual: str) -> str:
+    decoder = ", ".join(filter(None, (words.decoder(trace["settings"].get("decoder", "?")), unusual)))
     passes = len(trace["iterations"])
     hypothesis: dict[str, Any] = next(iter(trace["hypotheses"]), {})
     count = "stopped" if hypothesis.get("stop") == "interrupted" else f"{len(hypothesis.get('tokens', ()))} tokens"

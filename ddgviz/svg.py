@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from ddgviz import layout, words
-from ddgviz.cells import MARKED, draw_box, draw_mark, draw_token
+from ddgviz.cells import draw_box, draw_mark, draw_token
 from ddgviz.drawing import LEFT, MARGIN, Page, escape, number
 from ddgviz.graph import at_once, edges, kind, layers, meaning, pills
 from ddgviz.layout import Column
@@ -251,14 +251,14 @@ def _grid_legend(page: Page) -> list[Entry]:
     kinds = {cell.kind for cell in cells}
     items: list[Entry] = []
     masked = "masked again" if any(cell.token >= 0 for cell in cells if cell.kind == "masked") else "open"
-    labels = {"settled": "settled", "new": "settled in this pass", "draft": "draft", "masked": masked}
+    labels = {"settled": "settled", "new": "settled in this pass", "draft": "not settled", "masked": masked}
     for name, label in labels.items():
         if name in kinds:
             items.append((label, lambda name=name: draw_box(page, name, Column(0, 16), -12, 14, 0.8, 4)))  # type: ignore[misc]
     if any(cell.moved for cell in cells):
         line = {"d": "M4 -7l4 3.5l4 -3.5", "fill": "none", "stroke": theme.accent, "stroke_width": 1.6}
         items.append(("draft replaced", lambda: page.element("path", **line)))
-    marked = [cell for cell in cells if cell.guess and page.placed[cell.column].width >= MARKED]
+    marked = [cell for cell in cells if cell.guess]
     for origin in sorted({cell.origin for cell in marked}):
         items.append((words.origin_legend(origin), partial(draw_mark, page, origin, False, 4, -9)))
     if marked:

@@ -59,13 +59,11 @@ def steps(model: TraceModel) -> list[dict[str, Any]]:
     first, fullest = model.iterations[0], words.highlight(model, range(model.rows))
     count, reach = len(model.tokens), len(first.slots)
     tokens = "1 token, one column" if count == 1 else f"{count} tokens, one column each"
-    drafts = [cell.column for cell in model.cells(0) if cell.kind == "draft"]
-    at = {"row": 0, "column": drafts[0]} if drafts else {}
+    unsettled = [cell.column for cell in model.cells(0) if cell.kind == "draft"]
+    at = {"row": 0, "column": unsettled[0]} if unsettled else {}
     positions = f"{reach} positions at once" if reach > 1 else "one position"
-    draft = (
-        "Dashed ones are drafts, guesses that a later pass confirms or replaces."
-        if drafts
-        else "Nothing is drafted here."
+    dashed = (
+        "Dashed ones follow a wrong draft, a guess, and are decided anew." if unsettled else "This pass has no others."
     )
     counts = [len(model.new_columns(row)) for row in range(model.rows)]
     most = counts[fullest]
@@ -79,7 +77,7 @@ def steps(model: TraceModel) -> list[dict[str, Any]]:
             "view": {"pass": 0},
         },
         {"text": f"A row is a pass: the network runs once. This first pass computes {positions}.", "view": {"pass": 1}},
-        {"text": f"Filled cells are settled and stay as they are. {draft}", "view": {"pass": 1} | at},
+        {"text": f"Filled cells are settled and stay as they are. {dashed}", "view": {"pass": 1} | at},
         {"text": f"{words.pass_name(model, fullest).capitalize()} settled {several}.", "view": {"pass": fullest + 1}},
         {"text": f"An arc says that {words.meaning(model)}.", "view": {"pass": model.rows}},
         {"text": f"In the end: {ending}. Press play to see it again.", "view": {"pass": model.rows}},

@@ -79,7 +79,8 @@ def _node(page: Page, column: int, node: Node, y: float) -> None:
         page.element("rect", **inset, fill="none", stroke=theme.muted)
     cell = Cell(0, column, kind, node.token, node.label)
     style = {} if node.best else {"font_style": "italic"}
-    draw_token(page, cell, y + 18, layout.TOKEN_SIZE, theme.ink if node.best else theme.muted, node.best, **style)
+    baseline = y + (high / 2 + 4.5 if node.score is None else 18)
+    draw_token(page, cell, baseline, layout.TOKEN_SIZE, theme.ink if node.best else theme.muted, node.best, **style)
     if node.score is not None:
         page.text(place.middle, y + 33, score(node.score), 10, theme.muted, text_anchor="middle")
 

@@ -323,7 +323,7 @@ def beyond(model: TraceModel) -> str:
         return ""
     if model.complete:
         verb = "was" if undrawn == 1 else "were"
-        return f"In the whole run, {_count(undrawn, 'position', 's')} beyond the end {verb} drafted too."
+        return f"In the whole run, {_count(undrawn, 'position', 's')} beyond the end {verb} computed too."
     return f"+{_count(undrawn, 'more position', 's')}."
 
 

@@ -150,7 +150,7 @@ export function writeLegend(legend, model, { kinds, moved, continues, open, gues
   const grid = () => [
     [kinds.has("settled"), "settled", swatch(filled)],
     [kinds.has("new"), "settled in this pass", swatch({ ...filled, "fill-opacity": 0.44, stroke: ACCENT, "stroke-width": 1.8 })],
-    [kinds.has("draft"), "draft", dashed()],
+    [kinds.has("draft"), "not settled", dashed()],
     [kinds.has("masked"), open ? "open" : "masked again", path("M1 6l5 -5M1 10l9 -9M17 9l-5 5M17 5l-9 9")],
     [moved, "draft replaced", path("M5 6l4 3.5l4 -3.5", ACCENT)],
     ...marksLegend(model, guesses),
@@ -171,13 +171,14 @@ export function writeLegend(legend, model, { kinds, moved, continues, open, gues
 export function writeTable(host, model, shown, first = 0) {
   const table = element("table");
   const limit = Math.min(first + 40, columnCount(model));
+  const kinds = { new: "settled now", draft: "not settled" };
   for (let row = Math.max(0, shown - 40); row < shown; row++) {
     const head = element("th", "", [passName(model, row)]);
     head.scope = "row";
     const line = element("tr", "", [head]);
     for (let column = first; column < limit; column++) {
       const item = cell(model, row, column);
-      const said = item.kind === "empty" ? "" : `${item.text || "open"}, ${item.kind === "new" ? "settled now" : item.kind}`;
+      const said = item.kind === "empty" ? "" : `${item.text || "open"}, ${kinds[item.kind] || item.kind}`;
       line.append(element("td", "", [said]));
     }
     table.append(line);

@@ -59,9 +59,11 @@ function placeColumns(model, natural, room, { zoom, brush }) {
   const inside = (column) => !brush || brush[0] >= count || (column >= brush[0] && column <= brush[1]);
   const needs = Array.from({ length: count }, (_, column) => natural[column] || NARROWEST);
   const drawn = needs.filter((_, column) => inside(column));
-  const total = drawn.reduce((sum, need) => sum + need + gap, 0);
-  const scale = zoom || Math.max(TIGHTEST, Math.min(1, room / total));
-  const floor = leastWidth(drawn, room - gap * drawn.length);
+  const free = room - gap * drawn.length;
+  const fitting = Math.min(1, free / drawn.reduce((sum, need) => sum + need, 0));
+  // less than the tightest only where all is seen thereby: else half of the last column would be hidden
+  const scale = zoom || (fitting < 0.95 * TIGHTEST ? TIGHTEST : fitting);
+  const floor = leastWidth(drawn, free);
   let x = 0;
   const places = needs.map((need, column) => {
     if (!inside(column)) return { x, width: 0, middle: x, right: x, hidden: true };

@@ -110,10 +110,6 @@ export function cell(model, row, column) {
   };
 }
 
-export function cells(model, row) {
-  return Array.from({ length: columnCount(model) }, (_, column) => cell(model, row, column));
-}
-
 export function newColumns(model, row) {
   const layer = layers(model, model.rows.length).find((found) => found.row === row);
   return layer ? layer.columns : [];

@@ -64,23 +64,19 @@ export function paint(context, state) {
     if (geo.readable) {
       stroke(context, state.colors.muted, 1, 0.6, DASH, state.drafts);
       outlines(context, state, view);
-    } else stroke(context, state.colors.muted, 1, 0.45, null, state.drafts);
+    } else stroke(context, state.colors.muted, 1, 0.45, [], state.drafts);
     if (state.fade < 1 && end === shown) veil(context, state, (shown - 1) * geo.pitch);
   }
   if (geo.clusters.length) activeSets(context, state, view);
   context.restore();
   context.named = "";
-  context.globalAlpha = 1;
 }
 
-function stroke(context, color, width, alpha = 1, dash = null, path = null) {
-  context.strokeStyle = color;
-  context.lineWidth = width;
-  context.globalAlpha = alpha;
-  if (dash) context.setLineDash(dash);
+function stroke(context, color, width, alpha = 1, dash = [], path = null) {
+  Object.assign(context, { strokeStyle: color, lineWidth: width, globalAlpha: alpha });
+  context.setLineDash(dash);
   if (path) context.stroke(path);
   else context.stroke();
-  if (dash) context.setLineDash([]);
   context.globalAlpha = 1;
 }
 
@@ -122,27 +118,28 @@ function drawCell(context, state, item, place, y) {
     stroke(context, colors.ink, 1.4);
   }
   if (!geo.readable) return;
-  const known = item.probability !== null && !geo.quiet;
-  const baseline = y + (known ? 0.41 * geo.pitch : high / 2 + 4.5);
-  const settled = item.kind === "settled" || item.kind === "new";
-  words(context, state, item, { place, baseline, bold: item.kind === "new", settled });
-  if (known) small(context, state, probabilityText(item.probability), x + width / 2, y + 0.75 * geo.pitch, item.kind === "new");
-  if (item.moved) chevron(context, colors, x + width, y);
-  if (marked(geo, item, width)) mark(context, colors, item, x + 3, y + high - 11);
+  const fresh = item.kind === "new";
+  const number = item.probability === null ? "" : probabilityText(item.probability);
+  words(context, state, item, place, y, { number, bold: fresh, strong: fresh, settled: fresh || item.kind === "settled" });
+  // small marks stay clear of the word
+  const size = geo.quiet || width < 36 ? 0.6 : 1;
+  if (item.moved) chevron(context, colors, x + width, y, size);
+  if (item.guess) mark(context, colors, item, x, y + high, size);
 }
 
-const marked = (geo, item, width) => item.guess && width >= (geo.quiet ? 46 : 36);
-
-function words(context, { colors, geo }, item, { place, baseline, bold, settled }) {
+// A token, and below it a number where the row has room for both.
+function words(context, state, item, place, y, { number, bold, strong, settled }) {
+  const { colors, geo } = state;
+  const both = number && !geo.quiet;
+  const baseline = y + (both ? 0.41 * geo.pitch : (geo.pitch - geo.gap) / 2 + 4.5);
   useFont(context, colors, 12.5 * geo.type, { bold, italic: !settled });
   context.fillStyle = settled ? colors.ink : colors.muted;
-  // beside a mark, a token that the column was made for still fits: its padding is 16, of which the tightest type leaves 12
-  const aside = geo.quiet && marked(geo, item, place.width) ? 7 : 0;
-  const text = item.token < 0 ? "·" : fitted(context, item.text, place.width - (aside ? 12 : 8));
-  context.fillText(text, place.middle + aside / 2, baseline);
-  if (!item.continues) return;
-  polyline(context, [place.x + 2.5, baseline - 4], [place.x + 6.5, baseline - 4]);
-  stroke(context, colors.muted, 1.4);
+  context.fillText(item.token < 0 ? "·" : fitted(context, item.text, place.width - 8), place.middle, baseline);
+  if (item.continues) {
+    polyline(context, [place.x + 2.5, baseline - 4], [place.x + 6.5, baseline - 4]);
+    stroke(context, colors.muted, 1.4);
+  }
+  if (both) small(context, state, number, place.middle, y + 0.75 * geo.pitch, strong);
 }
 
 function small(context, { colors, geo }, text, x, y, strong) {
@@ -152,7 +149,7 @@ function small(context, { colors, geo }, text, x, y, strong) {
 }
 
 function box(context, colors, item, x, y, width, high, drafts = null) {
-  const sure = item.probability === null || item.probability === undefined ? 0.8 : item.probability;
+  const sure = item.probability ?? 0.8;
   const radius = Math.min(6, high / 4);
   if (item.kind === "settled") {
     rounded(context, x, y, width, high, radius);
@@ -189,17 +186,17 @@ function dot(context, colors, x, y) {
   fill(context, colors.muted, 0.45);
 }
 
-function chevron(context, colors, right, y) {
-  polyline(context, [right - 13, y + 3.5], [right - 9, y + 7], [right - 5, y + 3.5]);
+function chevron(context, colors, right, y, size) {
+  polyline(context, [right - 13 * size, y + 3.5 * size], [right - 9 * size, y + 7 * size], [right - 5 * size, y + 3.5 * size]);
   stroke(context, colors.accent, 1.6);
 }
 
-function mark(context, colors, item, x, y) {
+function mark(context, colors, item, x, foot, size) {
   const shape = SHAPES[item.origin] || SHAPES.other;
   if (!marks.has(shape)) marks.set(shape, new Path2D(shape));
   context.save();
-  context.translate(x, y);
-  Object.assign(context, { globalAlpha: 0.7, lineWidth: 0.9, strokeStyle: colors.ink, fillStyle: colors.ink });
+  context.transform(size, 0, 0, size, x + 3 * size, foot - 11 * size);
+  Object.assign(context, { globalAlpha: 0.7, lineWidth: 0.9 / size, strokeStyle: colors.ink, fillStyle: colors.ink });
   if (item.guess === "right") context.fill(marks.get(shape));
   context.stroke(marks.get(shape));
   context.restore();
@@ -244,8 +241,8 @@ function lanes(context, state, { columns }) {
         stroke(context, traced ? colors.settled : colors.muted, traced ? 2 : 1);
       }
       if (!geo.readable) return;
-      words(context, state, item, { place, baseline: y + 0.41 * geo.pitch, bold: item.best, settled: item.best });
-      if (item.score !== null) small(context, state, scoreText(item.score), place.middle, y + 0.75 * geo.pitch, false);
+      const number = item.score === null ? "" : scoreText(item.score);
+      words(context, state, item, place, y, { number, bold: item.best, settled: item.best });
     });
   }
 }
@@ -259,7 +256,7 @@ function lineage({ model, over }) {
   let lane = over.row;
   for (let column = Math.min(over.column, model.rows.length - 1); column >= 0 && lane >= 0; column--) {
     found.add(`${column} ${lane}`);
-    lane = (lattice(model)[column][lane] || { parent: -1 }).parent;
+    lane = lattice(model)[column][lane]?.parent ?? -1;
   }
   return found;
 }

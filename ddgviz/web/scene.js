@@ -225,7 +225,7 @@ export function describe(model, row, column) {
   if (item.kind === "empty") return { head: "nothing yet", lines: [where] };
   const lines = [where];
   const settledIn = item.kind === "settled" || item.kind === "new" ? `settled in ${passName(model, item.from)}` : "";
-  lines.push(settledIn || (item.kind === "masked" ? (item.token < 0 ? "open" : "to be masked again") : "draft, not settled"));
+  lines.push(settledIn || (item.kind === "masked" ? (item.token < 0 ? "open" : "to be masked again") : "not settled"));
   if (item.token >= 0) lines.push(`token id ${item.token}`);
   if (item.probability !== null) lines.push(`probability ${item.probability.toPrecision(3)}`);
   if (item.margin !== null) lines.push(`margin to the runner-up ${item.margin.toPrecision(3)}`);

@@ -110,6 +110,7 @@ class View {
     on(stage, "pointerleave", () => this.leave());
     on(stage, "dblclick", () => this.set({ brush: null }));
     on(this.root, "keydown", (event) => this.key(event));
+    on(this.root, "focusout", () => (part.tip.hidden = true));
     this.resize = new ResizeObserver(() => this.draw(true));
     this.resize.observe(this.root);
     // the line becomes shorter where a button appears beside it
@@ -385,16 +386,17 @@ class View {
     this.draw();
   }
 
-  showTip(place, clientX, clientY) {
+  // Below or above what is at these places of the window; what the tip says is returned.
+  showTip({ row, column }, x, above, below = above) {
     const { tip } = this.part;
-    const { head, lines } = describe(this.model, place.row, place.column);
+    const { head, lines } = describe(this.model, row, column);
     tip.replaceChildren(element("b", "", [head]), ...lines.map((line) => element("div", "", [line])));
     tip.hidden = false;
     const box = this.root.getBoundingClientRect();
-    const x = Math.min(clientX - box.left + 14, box.width - tip.offsetWidth - 8);
-    const below = clientY + 18 + tip.offsetHeight < innerHeight;
-    tip.style.left = `${Math.max(4, x)}px`;
-    tip.style.top = `${clientY - box.top + (below ? 16 : -tip.offsetHeight - 12)}px`;
+    const high = tip.offsetHeight;
+    tip.style.left = `${Math.max(4, Math.min(x - box.left + 14, box.width - tip.offsetWidth - 8))}px`;
+    tip.style.top = `${(below + 18 + high < innerHeight ? below + 16 : above - high - 12) - box.top}px`;
+    return `${head}. ${lines.join(", ")}.`;
   }
 
   leave() {
@@ -421,7 +423,8 @@ class View {
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.key === "Tab") return;
     event.stopPropagation();
-    const { search } = this.part;
+    const { search, tip } = this.part;
+    tip.hidden = true;
     const searching = event.target === search;
     if (event.key === "Escape") {
       search.value = "";
@@ -429,7 +432,6 @@ class View {
       this.set({ find: "" });
       if (searching) return;
       Object.assign(this, FRESH);
-      this.part.tip.hidden = true;
       this.set({ brush: null, cluster: null });
       return;
     }
@@ -478,8 +480,11 @@ class View {
     Object.assign(this, { hot: this.focus.column, over: this.focus });
     this.share({ hot: this.hot });
     this.reveal(geo, this.focus);
-    const { head, lines } = describe(this.model, this.focus.row, this.focus.column);
-    this.say(`${head}. ${lines.join(", ")}.`);
+    const { scroll, stage } = this.part;
+    const box = stage.getBoundingClientRect();
+    const x = box.left + geo.left + geo.places[column].x - scroll.scrollLeft;
+    const y = box.top + geo.top + this.focus.row * geo.pitch - scroll.scrollTop;
+    this.say(this.showTip(this.focus, x - 14, y + 6, y + geo.pitch - 14));
     this.tell();
     this.draw();
   }
@@ -551,7 +556,6 @@ class View {
     const [wide, high] = [Math.round(size.width * ratio), Math.round(size.height * ratio)];
     if (part.canvas.width !== wide || part.canvas.height !== high) {
       Object.assign(part.canvas, { width: wide, height: high });
-      this.context.named = "";
       cover(part.canvas, size.width, size.height);
     }
     paint(this.context, state);

@@ -10,8 +10,9 @@ const given = JSON.parse(readFileSync("given.json", "utf8"));
 
 function seen(model) {
   const rows = model.rows.map((_, row) => row);
+  const columns = Array.from({ length: picture.columnCount(model) }, (_, column) => column);
   return {
-    cells: rows.map((row) => picture.cells(model, row).map((c) =>
+    cells: rows.map((row) => columns.map((column) => picture.cell(model, row, column)).map((c) =>
       [c.kind, c.token, c.text, c.continues, c.probability, c.margin, c.draft, c.origin, c.moved, c.guess])),
     edges: [...rows, rows.length].map((upto) => picture.edges(model, upto).map((e) => [e.source, e.target, e.strength])),
     order: [...rows, rows.length].map((upto) => picture.edges(model, upto, "order").map((e) => [e.source, e.target])),

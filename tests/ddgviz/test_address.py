@@ -12,7 +12,7 @@ import kept
 import pytest
 import simulate
 from conftest import Opener
-from test_page import PAINTED, shown
+from test_page import PAINTED, RECORD_MARKS, shown
 
 import ddgviz
 from ddgviz.address import contents, pack_text
@@ -198,6 +198,23 @@ def test_two_that_are_compared_are_both_in_view(browser: Any, tmp_path: Path) ->
     page.keyboard.press("Home")
     page.wait_for_function("() => [...document.querySelectorAll('.ddgviz')].every((root) => root.dataset.pass === '0')")
     assert page.locator(".ddg-scroll").evaluate_all("(all) => all.map((each) => each.scrollLeft)") == [0, 0]
+    page.close()
+
+
+@pytest.mark.browser
+def test_low_rows_of_hypotheses_have_their_tokens_without_scores(browser: Any, tmp_path: Path) -> None:
+    beam = simulate.beam()
+    first = beam["iterations"][0]["lanes"]
+    first += [first[-1] | {"tokens": [token]} for token in (4, 6)]
+    page = browser.new_page(viewport={"width": 1000, "height": 800}, reduced_motion="reduce")
+    page.add_init_script(RECORD_MARKS)
+    page.goto(ddgviz.save(SimpleNamespace(a=simulate.greedy(), b=beam), tmp_path / "pair.html").as_uri())
+    page.wait_for_selector(".ddgviz >> nth=1")
+    page.wait_for_function("() => document.querySelectorAll('canvas')[1].texts.includes('alt')")
+    assert not [text for text in page.evaluate("() => document.querySelectorAll('canvas')[1].texts") if "−" in text]
+    page.locator(".ddgviz").nth(1).focus()
+    page.keyboard.press("ArrowRight")
+    assert "score −0.31" in page.locator(".ddg-tip:visible").inner_text()
     page.close()
 
 

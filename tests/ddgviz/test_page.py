@@ -12,6 +12,8 @@ from conftest import Opener
 from hostile import TOKENS
 from hostile import shown as to_be_seen
 
+from ddgviz.trace import read
+
 pytestmark = pytest.mark.browser
 PAINTED = """() => {
   const canvas = document.querySelector("canvas");
@@ -25,6 +27,16 @@ def shown(page: Any) -> int:
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     return int(page.locator(".ddgviz").get_attribute("data-pass"))
 
+
+RECORD_MARKS = """
+const { clearRect, fillText, transform } = CanvasRenderingContext2D.prototype;
+Object.assign(CanvasRenderingContext2D.prototype, {
+  clearRect(...place) { Object.assign(this.canvas, { marks: [], texts: [] }); clearRect.apply(this, place); },
+  fillText(text, ...place) { this.canvas.texts.push(text); fillText.call(this, text, ...place); },
+  transform(...matrix) { this.canvas.marks.push(matrix[0]); transform.apply(this, matrix); },
+});
+"""
+"""Keeps, on each canvas, the texts and the sizes of the marks that it was last drawn with."""
 
 RECORD_PASSES = """
 window.passes = [];
@@ -95,6 +107,65 @@ def test_mouse_steps_scrubs_and_asks(opened: Opener, garden: dict[str, Any]) -> 
     ]
     assert page.locator(".ddg-lit").count() == 2
     assert page.locator(".ddg-band").count() == 1
+
+
+def test_what_is_not_settled_is_not_called_a_draft(opened: Opener, garden: dict[str, Any]) -> None:
+    page = opened(garden, "#pass=1", reduced_motion="reduce")
+    shown(page)
+    legend = page.locator(".ddg-legend span").all_text_contents()
+    assert "not settled" in legend and "draft" not in legend
+    for key in ("Tab", "ArrowRight", "ArrowRight"):
+        page.keyboard.press(key)
+    assert page.locator(".ddg-tip").inner_text().split("\n")[2] == "not settled"
+    page.wait_for_selector("table td", state="attached")
+    assert page.locator("table td").all_text_contents()[:2] == ["Die, settled now", "Die, not settled"]
+
+
+def test_the_keys_show_what_the_mouse_does(opened: Opener) -> None:
+    page = opened(kept.trace("clustered"), reduced_motion="reduce")
+    tip = page.locator(".ddg-tip")
+    page.keyboard.press("Tab")
+    assert not tip.is_visible()
+    for key in ("ArrowRight", "ArrowRight", "ArrowUp"):
+        page.keyboard.press(key)
+    shown(page)
+    lines = tip.inner_text().split("\n")
+    assert lines[:2] == ["Großmutter", "Position 2, pass 4"]
+    assert any(line.startswith("margin") for line in lines) and any(line.startswith("draft before") for line in lines)
+    ring, box = page.locator(".ddg-ring").bounding_box(), tip.bounding_box()
+    assert box["y"] >= ring["y"] + ring["height"] and abs(box["x"] - ring["x"]) < 5, "beside the cell"
+    page.keyboard.press("Escape")
+    assert not tip.is_visible()
+    page.keyboard.press("ArrowRight")
+    assert tip.is_visible()
+    page.keyboard.press("Tab")
+    assert not tip.is_visible()
+
+
+def test_each_draft_has_its_mark_a_small_one_where_room_is_scarce(opened: Opener) -> None:
+    trace = simulate.drafted()
+    model = read(trace)
+    guesses = sum(bool(cell.guess) for row in range(model.rows) for cell in model.cells(row))
+    page = opened(trace, "#zoom=0.7", reduced_motion="reduce")
+    page.add_init_script(RECORD_MARKS)
+    page.reload()
+    shown(page)
+    marks = page.evaluate("() => document.querySelector('canvas').marks")
+    assert len(marks) == guesses > 10 and set(marks) == {0.6, 1}
+
+
+def test_columns_that_nearly_fit_are_all_seen(opened: Opener) -> None:
+    page = opened(simulate.long_block(), reduced_motion="reduce")
+    hidden = []
+    for width in range(1000, 1600, 40):
+        page.set_viewport_size({"width": width, "height": 900})
+        shown(page)
+        hidden.append(
+            page.evaluate(
+                "() => (({ scrollWidth, clientWidth }) => scrollWidth - clientWidth)(document.querySelector('.ddg-scroll'))"
+            )
+        )
+    assert hidden[0] > 0 and hidden[-1] == 0 and not [pixels for pixels in hidden if 0 < pixels < 28]
 
 
 def hostile(kind: str) -> dict[str, Any]:

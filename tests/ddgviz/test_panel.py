@@ -39,7 +39,7 @@ class Runner:
             "directions": ["en-de", "en-fr", "de-en"],
             "decoder": ["window", "gauss_seidel", "jacobi", "broken"],
             "width": {"window": 5, "gauss_seidel": 6},
-            "projection": ["exact"],
+            "projection": ["exact", "quantised"],
         }
 
     def run(self, text: str, settings: dict[str, Any], stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
@@ -337,7 +337,7 @@ def test_choices_before_the_first_run_start_none(panel: Panel, runner: Runner) -
 
 def test_menus_follow_each_other(panel: Panel) -> None:
     choice = panel.controls.choice
-    assert [choice[key].disabled for key in ("from", "to", "decoder", "width", "projection")] == [False] * 4 + [True]
+    assert [choice[key].disabled for key in ("from", "to", "decoder", "width", "projection")] == [False] * 5
     assert [choice[key].layout.display for key in ("precision", "engine", "against_width")] == ["none"] * 3
     choice["decoder"].value = "jacobi"
     assert choice["width"].disabled and "width" not in panel.settings
@@ -445,14 +445,46 @@ def test_history_draws_a_run_again_without_running(panel: Panel, runner: Runner)
     assert buttons(panel)[0] == ("Translate", False)
 
 
-def test_history_keeps_runs_and_not_each_menu_on_the_way(panel: Panel) -> None:
+def test_history_keeps_each_setting_once_and_says_what_is_unusual(panel: Panel, runner: Runner) -> None:
+    def listed() -> list[str]:
+        return [label.partition(":")[0] for label, _ in panel.history.options]
+
     panel.run("A sentence.")
     for decoder in ("gauss_seidel", "jacobi", "gauss_seidel"):
         panel.controls.choice["decoder"].value = decoder
         finish(panel)
-    assert len(panel.history.options) == 2, "what was typed, and where the menus ended"
+    kept = ["Gauss-Seidel, blocks of 6", "Gauss-Seidel, blocks of 6", "sliding window, 5 wide"]
+    assert listed() == kept, "the invented Jacobi run bears the same name"
+    assert [run.settings[0]["decoder"] for run in panel._past] == ["gauss_seidel", "jacobi", "window"]
     panel.run("A sentence.")
-    assert len(panel.history.options) == 3
+    assert listed() == kept
+    panel.step()
+    until(lambda: panel.picture.model.rows == 1)
+    panel.stop()
+    finish(panel)
+    kept = ["Gauss-Seidel, blocks of 6", *kept]
+    assert listed() == kept, "a run that was stopped takes no other's place"
+    panel.controls.choice["projection"].value = "quantised"
+    finish(panel)
+    panel.controls.choice["to"].value = "fr"
+    finish(panel)
+    name = "Gauss-Seidel, blocks of 6"
+    assert listed() == [f"{name}, English → French, quantised", f"{name}, quantised", *kept]
+
+
+def test_history_is_no_empty_box(panel: Panel) -> None:
+    def chosen() -> str:
+        return str(panel.history.label)
+
+    assert chosen() == "None yet" and panel.history.disabled
+    assert panel.run("  ") is None and chosen() == "None yet"
+    panel.run("A sentence.")
+    assert chosen().endswith("A sentence.") and len(panel.history.options) == 1
+    panel.controls.choice["decoder"].value = "broken"
+    finish(panel)
+    assert panel.error == SHOWN and chosen() == "Earlier runs" and len(panel.history.options) == 2
+    panel.history.value = 0
+    assert panel.error == "" and panel.picture.to_dict() == simulate.garden() and len(panel.history.options) == 1
 
 
 def test_a_script_that_ends_stops_what_it_decodes(runner: Runner) -> None:

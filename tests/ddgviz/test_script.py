@@ -158,7 +158,7 @@ def test_python_and_script_agree(small: dict[str, Any], tmp_path: Path) -> None:
     }
     (tmp_path / "given.json").write_text(json.dumps(given), encoding="utf-8")
     names = (
-        "append, blocks, cells, clusterRows, createFeed, edges, emptyModel, fromTrace, laneName, lattice, "
+        "append, blocks, cell, clusterRows, columnCount, createFeed, edges, emptyModel, fromTrace, laneName, lattice, "
         "layers, picks, pills, reader, teach, unpack"
     )
     exports = f"\nexport {{ {names} }};\n"

@@ -62,6 +62,7 @@ def test_the_whole_story_is_written(small: dict[str, Any]) -> None:
     for line in ("4 passes for 6 tokens", "greedy needs 6 · identical output", "2 at once", "+2", ".97", "Pass 3"):
         assert line in said
     assert said.count("Katze") == 5
+    assert "not settled" in said and "draft" not in said, "a dashed cell is the model's answer, no draft"
 
 
 def test_a_beam_over_both_ends_is_drawn_as_it_grew() -> None:

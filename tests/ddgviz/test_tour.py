@@ -14,11 +14,11 @@ def test_what_is_said_is_of_the_run(garden: dict[str, Any]) -> None:
     steps = ddgviz.tour(garden).tour["steps"]
     assert [step["view"]["pass"] for step in steps] == [0, 1, 1, 4, 6, 6]
     said = [step["text"] for step in steps]
-    assert "has 10 tokens" in said[0] and "computes 5 positions at once" in said[1] and "drafts" in said[2]
+    assert "has 10 tokens" in said[0] and "computes 5 positions at once" in said[1] and "wrong draft" in said[2]
     assert said[3] == "Pass 4 settled 3 tokens in one pass."
     assert said[5].startswith("In the end: 6 passes for 10 tokens; greedy needs 10 · identical output.")
     plain = [step["text"] for step in ddgviz.tour(simulate.greedy()).tour["steps"]]
-    assert "one position." in plain[1] and "Nothing is drafted here." in plain[2] and "one token, as every" in plain[3]
+    assert "one position." in plain[1] and "This pass has no others." in plain[2] and "one token, as every" in plain[3]
 
 
 def test_a_last_pass_that_settles_nothing_is_not_overlooked() -> None:

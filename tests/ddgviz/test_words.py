@@ -34,7 +34,7 @@ def test_subtitle_and_headline(small: dict[str, Any]) -> None:
     assert words.subtitle(model) == "English → German · sliding window, 3 wide · float32"
     assert words.headline(model) == "4 passes for 6 tokens"
     assert words.comparison(model) == "greedy needs 6 · identical output"
-    assert words.beyond(model) == "In the whole run, 1 position beyond the end was drafted too."
+    assert words.beyond(model) == "In the whole run, 1 position beyond the end was computed too."
 
 
 def test_languages_that_nobody_knows_are_left_out(small: dict[str, Any]) -> None:

@@ -75,7 +75,7 @@ def chart_data(name: str, **where: object) -> dict[str, Any]:
     if chart is None:
         raise ValueError(f"Only a result that declares a chart can be drawn: got {name}. Draw its table's columns.")
     frame = committed(name)
-    note = f"{'; '.join(_made_on(frame))}, {frame.attrs['provenance']['date']}"
+    note = ", ".join(["; ".join(_made_on(frame)), *filter(None, [frame.attrs["provenance"].get("date")])])
     return {"frame": chart.rows(frame, where), "note": note, **chart.settings}
 
 

@@ -603,6 +603,15 @@ def test_a_chart_names_machine_and_date():
     )
 
 
+@pytest.mark.parametrize("name", [n for n, e in experiments().items() if e.chart])
+def test_every_committed_chart_can_be_drawn(name):
+    try:
+        data = chart_data(name)
+    except NoResult:
+        pytest.skip("not committed")
+    assert len(data["frame"]) and "thread" in data["note"]
+
+
 def test_reasons_for_gaps_are_given_once_and_untrained_models_in_one_sentence():
     trained = "The model {} is not trained here. Train it: fastdecode train {} --data DIR"
     rows = [{"gap": None}, *({"gap": trained.format(n, n)} for n in ("a", "b", "a")), {"gap": "Too short"}]

@@ -82,6 +82,10 @@ class Runner:
     _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
     _loaded: dict[tuple[str, str], TranslationModel] = field(default_factory=dict, repr=False, compare=False)
 
+    def __reduce__(self) -> Any:
+        """A copy has its own lock."""
+        return Runner, (self.model,)
+
     def choices(self) -> dict[str, Any]:
         """Choices of each control, the usual value first.
 

@@ -1,6 +1,8 @@
 """The runner: what it offers, that it does what was chosen, and that its code does the same."""
 
+import copy
 import json
+import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -59,6 +61,13 @@ def test_every_decoder_runs_at_every_width(run: Runner, name: str) -> None:
         assert start["settings"]["decoder"] == spec(name, width)
         assert (start["settings"]["projection"], start["settings"]["engine"]) == ("exact", "torch")
         assert end["event"] == "end" and isinstance(end["greedy"]["identical"], bool)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda run: pickle.loads(pickle.dumps(run))])
+def test_a_copy_runs(run: Runner, copied: Any) -> None:
+    *_, end = copied(run).run(TEXTS[0], CHOSEN)
+    *_, expected = run.run(TEXTS[0], CHOSEN)
+    assert end["hypotheses"] == expected["hypotheses"]
 
 
 def test_the_usual_decoders() -> None:

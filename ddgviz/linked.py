@@ -86,7 +86,7 @@ class Together(ipywidgets.VBox):
         self._box = ipywidgets.Text(value=text, placeholder="A sentence to measure")
         self._box.add_class("ddg-sentence")
         self._go = ipywidgets.Button(description="Measure", button_style="primary")
-        self._bar = ipywidgets.FloatProgress(max=1.0, description="Measuring")
+        self._bar = ipywidgets.FloatProgress(min=0.0, max=1.0, description="Measuring")
         self._about = Plain("verdict")
         self._message = Plain("verdict", HINT)
         self._choices = runner.choices()
@@ -127,9 +127,8 @@ class Together(ipywidgets.VBox):
         self.stop()
         self._stopped = threading.Event()
         languages = {side: menu.value for side, menu in self.languages.items() if menu.value is not None}
-        self._worker = threading.Thread(
-            target=self._work, args=(self._box.value, languages, self._stopped), daemon=True
-        )
+        asked = self._box.value, languages, self._stopped
+        self._worker = threading.Thread(target=self._work, args=asked, daemon=True)
         self._go.description = "Stop"
         self._bar.value = 0.0
         self._middle.children = (self._bar,)
@@ -193,7 +192,7 @@ class Together(ipywidgets.VBox):
         try:
             if not text.strip():
                 raise ValueError("A sentence is needed, got an empty one. Type one above.")
-            rows = self.runner.weigh(text, languages, stopped.is_set, lambda share: setattr(self._bar, "value", share))
+            rows = self.runner.weigh(text, languages, stopped.is_set, self._tell)
             if rows and not stopped.is_set():
                 self._about.value = _about(text, languages)
                 self._show(text, rows)
@@ -205,6 +204,9 @@ class Together(ipywidgets.VBox):
             self._go.description = "Measure"
             if stopped.is_set():
                 self._middle.children = self._drawn if self.rows else ()
+
+    def _tell(self, share: float) -> None:
+        self._bar.value = share
 
     def _show(self, text: str, rows: list[dict[str, Any]]) -> None:
         with self._lock:
@@ -218,8 +220,8 @@ class Together(ipywidgets.VBox):
             self._scrolling.children = (self.chart,)
             for curve in self.chart.data:
                 curve.on_click(self._clicked)
-            exact = [row for row in rows if row["kept"] == 1 and row["width"] > 1]
-            fastest = max(exact, key=lambda row: row["speedup"], default=rows[0])
+            windows = [row for row in rows if row["kept"] == 1 and row["width"] > 1]
+            fastest = max(windows, key=lambda row: row["speedup"], default=rows[0])
             self._quiet = True
             for name, dropdown in self.choice.items():
                 spell = words.projection if name == "projection" else str

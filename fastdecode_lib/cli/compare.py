@@ -63,7 +63,7 @@ def _compare(options: argparse.Namespace) -> int:
         f"projection{interval}: the median of the rounds' ratios, not the ratio of the seconds shown"
     )
     if record["threads"] > 1 and model.engine == "compiled":
-        print("The compiled engine takes one thread for one sentence at a time: only the baselines had the others.")
+        print("The compiled engine takes one thread for one sentence at a time; only baselines have the others.")
     write_json(options, rows, record | {"raw_seconds": frame.attrs["seconds"]})
     return 0
 

@@ -373,6 +373,17 @@ def test_compare_leaves_out_greedy_unless_asked(
     assert [row["name"] for row in table(out)["rows"]] == ["jacobi"]
 
 
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="it takes two cores")
+def test_compare_says_which_threads_single_sentences_have(
+    capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path
+) -> None:
+    source = write_lines(tmp_path / "en.txt", SENTENCES["en"][:1])
+    asked = "compare", *model, "--source", source, *DIRECTION, "--runs", "1", "--decoder", "greedy"
+    said = "takes one thread for one sentence at a time"
+    for engine, threads, expected in (("compiled", 2, True), ("compiled", 1, False), ("torch", 2, False)):
+        assert (said in succeed(capsys, *asked, "--engine", engine, "--threads", str(threads))) == expected
+
+
 def test_compare_with_baselines(
     capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -191,6 +191,22 @@ def test_a_reloaded_page_shows_the_pictures_again(notebook: Any) -> None:
     assert notebook.locator(".ddg-headline").first.inner_text() == "6 passes for 10 tokens"
 
 
+def test_a_saved_notebook_shows_the_pictures_to_a_new_kernel(notebook: Any, lab: tuple[str, Path]) -> None:
+    """The settings of `make lab` save the state of widgets too."""
+    address, _ = lab
+    context = notebook.context
+    token = next(cookie["value"] for cookie in context.cookies() if cookie["name"] == "_xsrf")
+    for session in context.request.get(f"{address}/api/sessions").json():
+        ended = context.request.delete(f"{address}/api/sessions/{session['id']}", headers={"X-XSRFToken": token})
+        assert ended.ok
+    page = context.new_page()
+    page.goto(f"{address}/lab/tree/picture.ipynb?reset")
+    page.wait_for_function("() => document.querySelectorAll('.ddgviz[data-passes]').length >= 4", timeout=60_000)
+    assert page.get_by_text("Error displaying widget").count() == 0
+    assert page.locator(".jp-InputPrompt", has_text="[1]:").count() == 1, "nothing was run"
+    page.close()
+
+
 def test_a_notebook_of_another_machine_shows_pictures_before_it_is_run(notebook: Any, lab: tuple[str, Path]) -> None:
     address, folder = lab
     saved = nbformat.read(folder / "picture.ipynb", as_version=4)
